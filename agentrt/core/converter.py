@@ -1,0 +1,144 @@
+"""Values to JSON and back, for stores. The only door to cattrs.
+
+Unions carry their member's name in `_type`. What is read is not coerced: a number where
+a text belongs is an error that says so, and so is a field that no class has.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar, get_args
+
+import cattrs
+from cattrs.preconf.json import make_converter
+
+from agentrt.core.messages import Message
+from agentrt.core.outcomes import Decision
+from agentrt.core.parts import Content, Part
+
+__all__ = [
+    "from_json",
+    "message_from_json",
+    "message_to_json",
+    "plain",
+    "structure",
+    "to_json",
+]
+
+T = TypeVar("T")
+
+TAG: Final = "_type"
+
+
+def to_json(value: Any, type_: Any) -> str:
+    """`value`, which is of `type_`, as JSON text."""
+    return json.dumps(
+        CONVERTER.unstructure(value, unstructure_as=type_),
+        separators=(",", ":"),
+    )
+
+
+def from_json(text: str, type_: Any) -> Any:
+    """The value of `type_` that `to_json` wrote.
+
+    Raises:
+        ValueError: the text is no JSON, or does not fit `type_`; says where.
+    """
+    try:
+        return CONVERTER.structure(json.loads(text), type_)
+    except cattrs.BaseValidationError as error:
+        faults = "; ".join(cattrs.transform_error(error))
+        raise ValueError(f"stored value does not fit: {faults}") from None
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"stored value does not fit: {error!r}") from None
+
+
+def message_to_json(message: Message) -> str:
+    return to_json(message, Message)
+
+
+def message_from_json(text: str) -> Message:
+    message: Message = from_json(text, Message)
+    return message
+
+
+def _make_converter() -> cattrs.Converter:
+    converter = make_converter(forbid_extra_keys=True)
+    for type_ in (str, int, bool):
+        converter.register_structure_hook(type_, _strict)
+    converter.register_structure_hook(float, _strict_float)
+    for union in (Part, Message, Decision):
+        _register_union(converter, union)
+    _register_content(converter)
+    return converter
+
+
+def _strict(value: Any, type_: type[T]) -> T:
+    if type(value) is not type_:
+        raise TypeError(f"expected {type_.__name__}, got {value!r}")
+    return value
+
+
+def _strict_float(value: Any, _: type[float]) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"expected float, got {value!r}")
+    return float(value)
+
+
+def _register_union(converter: cattrs.Converter, union: Any) -> None:
+    members: Mapping[str, type] = {cls.__name__: cls for cls in get_args(union)}
+
+    def structure(value: Any, _: Any) -> Any:
+        name = value.get(TAG) if isinstance(value, Mapping) else None
+        if name not in members:
+            raise ValueError(f"{TAG} is {name!r}, expected one of {', '.join(members)}")
+        rest = {key: item for key, item in value.items() if key != TAG}
+        return converter.structure(rest, members[name])
+
+    def unstructure(value: Any) -> Any:
+        return {TAG: type(value).__name__, **converter.unstructure(value)}
+
+    converter.register_structure_hook_func(lambda type_: type_ == union, structure)
+    converter.register_unstructure_hook_func(lambda type_: type_ == union, unstructure)
+
+
+def _register_content(converter: cattrs.Converter) -> None:
+    """A text, or parts: cattrs cannot tell the two apart by itself."""
+
+    def structure(value: Any, _: Any) -> Content:
+        if isinstance(value, str):
+            return value
+        return tuple(converter.structure(part, Part) for part in value)
+
+    def unstructure(value: Content) -> Any:
+        if isinstance(value, str):
+            return value
+        return [converter.unstructure(part, unstructure_as=Part) for part in value]
+
+    converter.register_structure_hook_func(lambda type_: type_ == Content, structure)
+    converter.register_unstructure_hook_func(
+        lambda type_: type_ == Content, unstructure
+    )
+
+
+CONVERTER: Final = _make_converter()
+
+
+LENIENT: Final = make_converter()
+"""For arguments of tools: these were checked against a schema before."""
+
+
+def structure(value: Any, type_: Any) -> Any:
+    """A JSON value as what an annotation says.
+
+    Raises:
+        ValueError: it does not fit.
+    """
+    try:
+        return LENIENT.structure(value, type_)
+    except cattrs.BaseValidationError as error:
+        raise ValueError("; ".join(cattrs.transform_error(error))) from None
+
+
+def plain(value: Any) -> Any:
+    """Any value as JSON types: an enum's value, an object's fields."""
+    return LENIENT.unstructure(value)

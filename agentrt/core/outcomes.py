@@ -1,0 +1,181 @@
+"""How a turn ends, and what is kept when it ends in a question.
+
+Four outcomes: completed, paused, cancelled, failed. A pause lists every open interrupt
+of a batch; it is answered by one `Decision` for each. Only `Approve` runs a tool.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+from attrs import field, frozen
+
+from agentrt.core.chat import Usage
+from agentrt.core.messages import AssistantMessage, ToolCall, ToolMessage
+from agentrt.core.parts import Content
+
+__all__ = [
+    "SNAPSHOT_VERSION",
+    "Approve",
+    "CallRecord",
+    "Decision",
+    "Deny",
+    "Interrupt",
+    "PauseSnapshot",
+    "Reply",
+    "Retry",
+    "RunAudit",
+    "TurnCancelled",
+    "TurnCompleted",
+    "TurnFailed",
+    "TurnOutcome",
+    "TurnPaused",
+]
+
+CallStatus: TypeAlias = Literal["ok", "error", "denied", "replied", "cut", "not_started"]
+
+
+@frozen(kw_only=True)
+class CallRecord:
+    """What became of one tool call."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+    """As they were run: coerced, or edited by a person."""
+
+    status: CallStatus
+    content: Content
+
+
+@frozen(kw_only=True)
+class RunAudit:
+    """What a run left behind when it was over."""
+
+    threads: Sequence[str] = ()
+    """Tools that are not async and could not be stopped: still running in a thread."""
+
+
+@frozen(kw_only=True)
+class TurnCompleted:
+    text: str = ""
+    message: AssistantMessage | None = None
+    """The model's last message; None when a filter answered in its place."""
+
+    usage: Sequence[Usage] = ()
+    calls: Sequence[CallRecord] = ()
+    """Of this turn, in call order."""
+
+
+@frozen(kw_only=True)
+class Interrupt:
+    """One open question of a pause."""
+
+    id: str
+    """The id of the call that waits."""
+
+    kind: Literal["approval"] = "approval"
+    reason: str
+    """Why a person is asked, for that person to read."""
+
+    call: ToolCall
+    """With arguments that were checked already."""
+
+
+@frozen(kw_only=True)
+class TurnPaused:
+    interrupts: Sequence[Interrupt]
+    """All that is open: a resume answers each."""
+
+    pause_id: str
+    usage: Sequence[Usage] = ()
+    calls: Sequence[CallRecord] = ()
+
+
+@frozen(kw_only=True)
+class TurnCancelled:
+    reason: str
+    text: str = ""
+    """What the model had said of its last message."""
+
+    usage: Sequence[Usage] = ()
+    calls: Sequence[CallRecord] = ()
+
+
+@frozen(kw_only=True)
+class TurnFailed:
+    message: str
+    """What went wrong, in words that a user may see."""
+
+    code: str = "internal"
+    retryable: bool = False
+    usage: Sequence[Usage] = ()
+    calls: Sequence[CallRecord] = ()
+
+    error: BaseException | None = field(default=None, eq=False, repr=False)
+    """What was raised, for whoever runs the turn in the same process."""
+
+
+TurnOutcome: TypeAlias = TurnCompleted | TurnPaused | TurnCancelled | TurnFailed
+"""Closed union."""
+
+
+@frozen(kw_only=True)
+class Approve:
+    """Run the call, with other arguments if given; those are checked again."""
+
+    arguments: Mapping[str, Any] | None = None
+
+
+@frozen(kw_only=True)
+class Reply:
+    """Do not run the call; this is its result."""
+
+    content: Content
+
+
+@frozen(kw_only=True)
+class Deny:
+    """Do not run the call; the model is told so."""
+
+    reason: str = ""
+
+
+@frozen(kw_only=True)
+class Retry:
+    """Run a call again that failed for the sake of its environment."""
+
+
+Decision: TypeAlias = Approve | Reply | Deny | Retry
+"""Closed union. What is not clearly one of them is a `Deny`."""
+
+SNAPSHOT_VERSION: Final = 1
+
+
+@frozen(kw_only=True)
+class PauseSnapshot:
+    """A turn that waits for people: all that is needed to go on, and only data."""
+
+    version: int = SNAPSHOT_VERSION
+    id: str
+    conversation_id: str
+    run_id: str
+    """The run that paused."""
+
+    message: AssistantMessage
+    """With the whole batch of calls."""
+
+    results: Sequence[ToolMessage] = ()
+    """Of the calls that needed no answer: they ran before the pause, once."""
+
+    interrupts: Sequence[Interrupt]
+    values: Mapping[str, Any] = field(factory=dict)
+    """State slots."""
+
+    index: int = 0
+    """Of the iteration that paused, from 0."""
+
+    remaining: int
+    """Iterations left when the batch is done."""
+
+    calls: Sequence[CallRecord] = ()
+    """What ran in the turn so far."""

@@ -1,0 +1,140 @@
+"""The emitter of one run: numbers its events, records them, and ends it once.
+
+Number, record and wake-up happen in one plain function, so that no cancellation falls
+between them and the order of numbers is the order in which readers get them. An event
+that would break the grammar is not recorded: it is counted, and logged as the bug that
+it is. Nothing here raises; a store that refuses an event costs that event, and no
+number.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Set
+from typing import Final, Protocol
+
+from attrs import define, evolve, field
+
+from agentrt.events.grammar import CALL, TEXT, Grammar
+from agentrt.events.types import (
+    Envelope,
+    Event,
+    MessageEnded,
+    ReasoningEnded,
+    RunFailed,
+    RunPaused,
+    RunStarted,
+    TerminalEvent,
+    ToolEnded,
+    ToolReturned,
+)
+
+__all__ = ["Emitter", "Recorder"]
+
+LOST: Final = "the end of this run could not be recorded when it came"
+
+logger = logging.getLogger(__name__)
+
+
+class Recorder(Protocol):
+    """Where envelopes go; a store's `append`."""
+
+    def __call__(self, envelope: Envelope, /) -> None: ...
+
+
+@define(kw_only=True)
+class Emitter:
+    """Tells what happens in one run. Not for use from another thread."""
+
+    conversation_id: str
+    run_id: str
+    grammar: Grammar
+    """The conversation's, shared by its runs one after another."""
+
+    record: Recorder
+    clock: Callable[[], float] = time.time
+    """Seconds since the epoch."""
+
+    drops: int = field(default=0, init=False)
+    """Events that could not be recorded."""
+
+    _closed: bool = field(default=False, init=False)
+
+    def emit(self, event: Event) -> None:
+        """Number and record `event`, if it may come next and the run is not over."""
+        if self._closed:
+            self._drop(event, "the run is over")
+            return
+        self._emit(event)
+
+    def start(self, event: RunStarted) -> None:
+        """Begin the run. One before it that could not be ended is ended first."""
+        lost = self.grammar.run_id
+        if lost is not None:
+            before = evolve(self, run_id=lost)
+            before.close(RunFailed(message=LOST, error_code="terminal_lost"))
+        self._emit(event)
+
+    def close(self, terminal: TerminalEvent) -> None:
+        """End the run: close what is open, then the terminal event. Once."""
+        if self._closed:
+            return
+        self._close_blocks()
+        asked = terminal.interrupts if isinstance(terminal, RunPaused) else ()
+        self._answer_calls(terminal.tag, but={interrupt.id for interrupt in asked})
+        self._emit(terminal)
+        self._closed = True
+
+    def _emit(self, event: Event) -> None:
+        broken = self.grammar.fault(self.run_id, event)
+        if broken is not None and broken[0] != "left-open":
+            self._drop(event, broken[1])
+            return
+        seq = (self.grammar.seq or 0) + 1
+        envelope = Envelope(
+            seq=seq,
+            conversation_id=self.conversation_id,
+            run_id=self.run_id,
+            at=self.clock(),
+            event=event,
+        )
+        try:
+            self.record(envelope)
+        except Exception as error:  # noqa: BLE001  a store's failure must end no run
+            self._drop(event, f"the store raised {error!r}")
+            return
+        self.grammar.seq = seq
+        self.grammar.accept(self.run_id, event)
+
+    def _close_blocks(self) -> None:
+        for id_, kind in list(self.grammar.open.items())[::-1]:
+            if kind == CALL:
+                self._emit(ToolEnded(call_id=id_, cut=True))
+            elif kind == TEXT:
+                self._emit(MessageEnded(message_id=id_))
+            else:
+                self._emit(ReasoningEnded(message_id=id_))
+
+    def _answer_calls(self, why: str, *, but: Set[str]) -> None:
+        """No call stays without a result, unless a person is to answer it."""
+        text = f"The call did not complete: the run ended ({why})."
+        for id_, name in list(self.grammar.unanswered.items()):
+            if id_ not in but:
+                self._emit(
+                    ToolReturned(
+                        call_id=id_,
+                        name=name,
+                        content=text,
+                        is_error=True,
+                        synthetic=True,
+                    )
+                )
+
+    def _drop(self, event: Event, why: str) -> None:
+        self.drops += 1
+        logger.error(
+            "run %s of %s: %s was not recorded: %s",
+            self.run_id,
+            self.conversation_id,
+            event.tag,
+            why,
+        )

@@ -1,0 +1,66 @@
+"""Named deadlines, the shield for cleanup, and telling one cancellation from another.
+
+A cancel token is a Trio cancel scope, and nothing else means "stop". What is ours
+becomes an outcome; what comes from outside passes through untouched.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import trio
+from attrs import frozen
+
+from agentrt.core.errors import DeadlineError
+
+__all__ = ["CLEANUP_SECONDS", "Deadlines", "cleanup", "deadline", "only_cancelled"]
+
+CLEANUP_SECONDS: Final = 5.0
+"""How long a cleanup that has to wait may take when its task was cancelled."""
+
+
+@frozen(kw_only=True)
+class Deadlines:
+    """Limits of one agent, in seconds; None is no limit.
+
+    They lie within each other; the error says which one fired. A run's own deadline
+    is given when the run is started.
+    """
+
+    turn_seconds: float | None = None
+    iteration_seconds: float | None = None
+    model_seconds: float | None = None
+    """One logical model call, retries and waiting for a permit included."""
+
+    tool_seconds: float | None = None
+    """For a tool that names none of its own. It fails the call, not the turn."""
+
+
+@contextmanager
+def deadline(name: str, seconds: float | None, *, cut: str = "") -> Iterator[None]:
+    """Cut the block after `seconds`; None is no limit and costs nothing.
+
+    Raises:
+        DeadlineError: this deadline fired. A cancellation from outside passes.
+    """
+    if seconds is None:
+        yield
+        return
+    with trio.move_on_after(seconds) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise DeadlineError(name, seconds, cut=cut)
+
+
+@contextmanager
+def cleanup(seconds: float = CLEANUP_SECONDS) -> Iterator[trio.CancelScope]:
+    """A block that runs to its end though the task is cancelled, for `seconds`."""
+    with trio.move_on_after(seconds, shield=True) as scope:
+        yield scope
+
+
+def only_cancelled(error: BaseException) -> bool:
+    """Whether nothing but cancellations was raised."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(only_cancelled(inner) for inner in error.exceptions)
+    return isinstance(error, trio.Cancelled)

@@ -1,0 +1,177 @@
+"""Checking what a model wants to call a tool with. The only door to jsonschema.
+
+Lenient where a model's meaning is plain: numbers and truth values written as text, null
+for a parameter that may be absent, names that no parameter has. All else is a fault;
+all faults are found at once, each with its JSON path, in words that the model can act on.
+A schema's references are never fetched.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from attrs import frozen
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, ValidationError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+__all__ = ["ArgumentChecker", "Checked", "schema_fault"]
+
+
+@frozen(kw_only=True)
+class Checked:
+    """Arguments as the tool will get them, or why it will not."""
+
+    arguments: Mapping[str, Any]
+    faults: Sequence[str] = ()
+    """One line each."""
+
+
+class ArgumentChecker:
+    """Checks arguments against one schema, which it compiles once."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._validator = Draft202012Validator(dict(schema), registry=Registry())
+
+    def check(self, arguments: Mapping[str, Any]) -> Checked:
+        """Coerce and check; the arguments that were handed in stay as they are."""
+        coerced = _coerce(arguments, self._schema)
+        try:
+            errors = sorted(self._validator.iter_errors(coerced), key=_place)
+        except Unresolvable as error:
+            fault = f"the tool's schema refers to {error.ref!r}, which is not in it"
+            return Checked(arguments=coerced, faults=(fault,))
+        return Checked(arguments=coerced, faults=tuple(_word(e) for e in errors))
+
+
+def schema_fault(schema: Mapping[str, Any]) -> str | None:
+    """Why this cannot be a tool's parameters; None if it can."""
+    if schema.get("type") != "object":
+        return f"its schema has type {schema.get('type')!r}, expected 'object'"
+    try:
+        Draft202012Validator.check_schema(dict(schema))
+    except SchemaError as error:
+        return f"its schema is invalid at {error.json_path}: {error.message}"
+    return None
+
+
+def _place(error: ValidationError) -> tuple[str, str]:
+    return error.json_path, str(error.validator)
+
+
+def _coerce(value: Any, schema: Any) -> Any:
+    """`value` with what a model plainly meant; unchanged where nothing fits."""
+    if not isinstance(schema, Mapping):
+        return value
+    if isinstance(value, Mapping):
+        return _coerce_object(value, schema)
+    if isinstance(value, list):
+        return [_coerce(item, schema.get("items")) for item in value]
+    if isinstance(value, str):
+        return _coerce_text(value, schema.get("type"))
+    return value
+
+
+def _coerce_object(value: Mapping[str, Any], schema: Mapping[str, Any]) -> Any:
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return value
+    required = schema.get("required", ())
+    keep_unknown = "additionalProperties" in schema or "patternProperties" in schema
+    coerced = {}
+    for name, item in value.items():
+        if name not in properties:
+            if keep_unknown:
+                coerced[name] = item
+        elif item is not None or name in required or _allows_null(properties[name]):
+            coerced[name] = _coerce(item, properties[name])
+    return coerced
+
+
+def _allows_null(schema: Any) -> bool:
+    if not isinstance(schema, Mapping):
+        return True
+    type_ = schema.get("type")
+    if type_ is not None:
+        return type_ == "null" or (isinstance(type_, list) and "null" in type_)
+    if "enum" in schema:
+        return None in schema["enum"]
+    options = schema.get("anyOf", schema.get("oneOf"))
+    return options is None or any(_allows_null(option) for option in options)
+
+
+def _coerce_text(text: str, type_: Any) -> Any:
+    if type_ == "boolean":
+        return {"true": True, "false": False}.get(text.strip().lower(), text)
+    if type_ not in {"integer", "number"}:
+        return text
+    try:
+        number = float(text) if type_ == "number" else int(text)
+    except ValueError:
+        return text
+    is_finite = number - number == 0
+    return number if is_finite else text
+
+
+KINDS: Final[Mapping[str, str]] = {
+    "string": "a text",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "object": "an object",
+    "array": "a list",
+    "null": "null",
+}
+
+
+def _of_type(types: Any) -> str:
+    names = [types] if isinstance(types, str) else types
+    return "expected " + " or ".join(KINDS.get(name, str(name)) for name in names)
+
+
+EXPECTATIONS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "type": _of_type,
+    "enum": lambda values: "expected one of " + ", ".join(_show(v) for v in values),
+    "const": lambda value: f"expected {_show(value)}",
+    "minimum": lambda limit: f"expected at least {limit:g}",
+    "maximum": lambda limit: f"expected at most {limit:g}",
+    "exclusiveMinimum": lambda limit: f"expected more than {limit:g}",
+    "exclusiveMaximum": lambda limit: f"expected less than {limit:g}",
+    "multipleOf": lambda step: f"expected a multiple of {step:g}",
+    "minLength": lambda count: f"expected at least {count} characters",
+    "maxLength": lambda count: f"expected at most {count} characters",
+    "pattern": lambda pattern: f"expected a text that matches {pattern}",
+    "minItems": lambda count: f"expected at least {count} items",
+    "maxItems": lambda count: f"expected at most {count} items",
+    "uniqueItems": lambda _: "expected no item twice",
+}
+"""By keyword of JSON Schema: what was expected, from the keyword's value."""
+
+
+def _word(error: ValidationError) -> str:
+    keyword, path = str(error.validator), error.json_path
+    if keyword == "required":
+        missing = next(iter(_missing(error)), "?")
+        return f"{path}: '{missing}' is missing"
+    if keyword == "additionalProperties":
+        return f"{path}: {error.message}"
+    if keyword in EXPECTATIONS:
+        expected = EXPECTATIONS[keyword](error.validator_value)
+        return f"{path} is {_show(error.instance)}, {expected}"
+    return f"{path} is {_show(error.instance)}: {error.message[:200]}"
+
+
+def _missing(error: ValidationError) -> Iterable[str]:
+    """The one name that this error is about: jsonschema reports each on its own."""
+    return (
+        name
+        for name in error.validator_value
+        if name not in error.instance and repr(name) in error.message
+    )
+
+
+def _show(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else text[:77] + "..."

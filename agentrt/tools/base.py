@@ -1,0 +1,150 @@
+"""What the model may call: the contract `Tool`, its result, and `@tool`.
+
+A tool takes arguments that were checked and returns what the model should read; on
+failure it raises. Turning an exception into an error result is done in one place, the
+tool boundary of `agent/tool_batch.py`, and in no tool.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, overload
+
+from attrs import field, frozen
+
+from agentrt.core.chat import ToolSpec
+from agentrt.core.context import Context
+from agentrt.core.messages import text_of_value
+from agentrt.core.parts import Content, FilePart, NativePart, TextPart
+from agentrt.tools.signature import read_signature
+from agentrt.tools.workers import runner
+
+__all__ = ["Tool", "ToolResult", "tool"]
+
+
+@frozen(kw_only=True)
+class ToolResult:
+    """What a tool call came to."""
+
+    content: Content = ""
+    """For the model to read."""
+
+    is_error: bool = False
+    writes: Mapping[str, Any] = field(factory=dict)
+    """State slots that this call changes; see `fold_writes`. An error writes nothing."""
+
+    @classmethod
+    def of(cls, value: Any) -> "ToolResult":
+        """What a tool returned, as a result: text as it is, other values as JSON."""
+        if isinstance(value, cls):
+            return value
+        if value is None:
+            return cls()
+        if _is_content(value):
+            return cls(content=tuple(value) if isinstance(value, list) else (value,))
+        return cls(content=text_of_value(value))
+
+
+def _is_content(value: Any) -> bool:
+    parts = (TextPart, FilePart, NativePart)
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(part, parts) for part in value)
+    return isinstance(value, parts)
+
+
+@frozen(kw_only=True)
+class Tool:
+    """Something that a model may call.
+
+    Made by `@tool` from a function, or by hand from a schema. It stays callable as the
+    function was.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(factory=lambda: dict(NO_PARAMETERS))
+    """A JSON Schema of type object."""
+
+    run: Callable[[Mapping[str, Any], Context], Awaitable[Any]] = field(repr=False)
+    """Called with checked arguments. Returns a `ToolResult`, or what `ToolResult.of`
+    makes one of."""
+
+    sensitive: bool = False
+    """Each call waits for a person to approve it."""
+
+    serial: bool = False
+    """One such call in a batch makes the whole batch run in order, one at a time."""
+
+    timeout_seconds: float | None = None
+    """After which a call is cut, and the model told so. Filters do not count."""
+
+    fatal: bool = False
+    """An unexpected exception ends the run, and not only this call."""
+
+    tags: frozenset[str] = frozenset()
+    function: Callable[..., Any] | None = field(default=None, repr=False, eq=False)
+    """What `@tool` was put on."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        """What the model is told."""
+        return ToolSpec(
+            name=self.name, description=self.description, parameters=self.parameters
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function as if `@tool` were not there: nothing is checked."""
+        if self.function is None:
+            raise TypeError(f"tool {self.name!r} was not made from a function")
+        return self.function(*args, **kwargs)
+
+
+NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    sensitive: bool = False,
+    serial: bool = False,
+    timeout_seconds: float | None = None,
+    fatal: bool = False,
+    tags: Sequence[str] = (),
+) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a `Tool` of a function: its docstring describes it, its signature is the schema.
+
+    Parameters are described in the docstring, in Google's, NumPy's or Sphinx's style, or
+    by `Annotated[str, "what it is"]`; `Annotated` takes constraints too, as
+    `Annotated[int, Range(1, 50)]`. A parameter without a default is required. A
+    parameter annotated as `Context` gets the call's context and is not shown to the
+    model. A function that is not async runs in a worker thread.
+
+    Raises:
+        ToolDefinitionError: an option or the signature cannot work; says which.
+    """
+    if function is None:
+        return lambda function: _make(function, **options)
+    return _make(function, **options)
+
+
+def _make(function: Callable[..., Any], **options: Any) -> Tool:
+    signature = read_signature(function)
+    name = options.pop("name", None) or signature.name
+    description = options.pop("description", None)
+    tags = frozenset(options.pop("tags", ()))
+    return Tool(
+        name=name,
+        description=signature.description if description is None else description,
+        parameters=signature.parameters,
+        run=runner(function, signature),
+        function=function,
+        tags=tags,
+        **options,
+    )
