@@ -13,7 +13,14 @@ from attrs import frozen
 
 from agentrt.core.errors import DeadlineError
 
-__all__ = ["CLEANUP_SECONDS", "Deadlines", "cleanup", "deadline", "only_cancelled"]
+__all__ = [
+    "CLEANUP_SECONDS",
+    "Deadlines",
+    "cleanup",
+    "deadline",
+    "holds_only",
+    "only_cancelled",
+]
 
 CLEANUP_SECONDS: Final = 5.0
 """How long a cleanup that has to wait may take when its task was cancelled."""
@@ -64,3 +71,11 @@ def only_cancelled(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return all(only_cancelled(inner) for inner in error.exceptions)
     return isinstance(error, trio.Cancelled)
+
+
+def holds_only(
+    group: BaseExceptionGroup[BaseException], failure: BaseException
+) -> bool:
+    """Whether the group holds `failure` and cancellations, and nothing else."""
+    _, rest = group.split(lambda e: e is failure or isinstance(e, trio.Cancelled))
+    return rest is None

@@ -43,6 +43,9 @@ class Context:
     call_id: str = ""
     """Of the tool call that this is; "" outside of one."""
 
+    message_id: str = ""
+    """The id that a model's answer gets; "" lets it choose one."""
+
     values: Mapping[str, Any] = field(factory=dict)
     """What the application put in, and the state slots. Change it by `writes`."""
 
@@ -54,6 +57,9 @@ class Context:
 
     begin_message: Callable[[], str] = field(default=new_id, repr=False)
     """Called once for each model call, before it: gives the id of the answer."""
+
+    turn: Any = field(default=None, repr=False)
+    """The loop's own account of the turn; nobody else's business."""
 
     leave_behind: Callable[[Leftover], None] | None = field(default=None, repr=False)
     """Where a tool that cannot be stopped is reported."""

@@ -10,13 +10,14 @@ from typing import Any, Final, Literal, TypeAlias
 from attrs import field, frozen
 
 from agentrt.core.chat import Usage
-from agentrt.core.messages import AssistantMessage, ToolCall, ToolMessage
+from agentrt.core.messages import AssistantMessage, Message, ToolCall, ToolMessage
 from agentrt.core.parts import Content
 
 __all__ = [
     "SNAPSHOT_VERSION",
     "Approve",
     "CallRecord",
+    "CallStatus",
     "Decision",
     "Deny",
     "Interrupt",
@@ -168,6 +169,9 @@ class PauseSnapshot:
     """Of the calls that needed no answer: they ran before the pause, once."""
 
     interrupts: Sequence[Interrupt]
+    transcript: Sequence[Message] = ()
+    """The turn's messages so far, where no memory keeps them."""
+
     values: Mapping[str, Any] = field(factory=dict)
     """State slots."""
 

@@ -51,6 +51,9 @@ class Emitter:
     """The conversation's, shared by its runs one after another."""
 
     record: Recorder
+    recorded: Recorder = field(default=lambda envelope: None)
+    """Told of each envelope once it is recorded."""
+
     clock: Callable[[], float] = time.time
     """Seconds since the epoch."""
 
@@ -104,6 +107,11 @@ class Emitter:
             return
         self.grammar.seq = seq
         self.grammar.accept(self.run_id, event)
+        try:
+            self.recorded(envelope)
+        except Exception:
+            # A listener's failure must not end the run that it listens to.
+            logger.exception("a listener failed at %s %d", event.tag, seq)
 
     def _close_blocks(self) -> None:
         for id_, kind in list(self.grammar.open.items())[::-1]:
@@ -126,6 +134,7 @@ class Emitter:
                         content=text,
                         is_error=True,
                         synthetic=True,
+                        status="cut",
                     )
                 )
 

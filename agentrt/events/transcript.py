@@ -112,6 +112,21 @@ class Transcript:
             interrupts=self.interrupts,
         )
 
+    def text_being_said(self) -> str:
+        """The words so far of the message that is not finished; "" if there is none."""
+        for draft in reversed(self._drafts.values()):
+            return "".join(draft.texts)
+        return ""
+
+    def arguments_of(self, call_id: str) -> Mapping[str, Any]:
+        """What the model asked for in this call; nothing where that is not known."""
+        for message in reversed(self.messages):
+            if isinstance(message, AssistantMessage):
+                for call in message.tool_calls:
+                    if call.id == call_id:
+                        return call.arguments
+        return {}
+
     def _draft(self, message_id: str) -> _Draft:
         return self._drafts.setdefault(message_id, _Draft(message_id))
 

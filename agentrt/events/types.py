@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 
 from agentrt.core.chat import FinishReason, Usage
 from agentrt.core.messages import Message
-from agentrt.core.outcomes import CallRecord, Interrupt, RunAudit
+from agentrt.core.outcomes import CallRecord, CallStatus, Interrupt, RunAudit
 from agentrt.core.parts import Content
 
 __all__ = [
@@ -193,8 +193,9 @@ class ToolReturned:
     content: Content
     is_error: bool = False
     synthetic: bool = False
-    """No tool said this: the call was cut, never started, denied, or replied to."""
+    """No tool said this: `status` says who did."""
 
+    status: CallStatus = "ok"
     writes: Mapping[str, Any] = field(factory=dict)
 
 

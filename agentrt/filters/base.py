@@ -11,7 +11,14 @@ that were paused, cancelled or failed pass through as they are.
 """
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import Enum
 from functools import partial
@@ -24,7 +31,15 @@ from agentrt.core.chat import ChatRequest, ChatResponse, Delta
 from agentrt.core.context import Context
 from agentrt.core.errors import FilterProtocolError
 from agentrt.core.messages import Message, ToolCall
-from agentrt.core.outcomes import TurnCancelled, TurnFailed, TurnOutcome, TurnPaused
+from agentrt.core.outcomes import (
+    Decision,
+    PauseSnapshot,
+    TurnCancelled,
+    TurnFailed,
+    TurnOutcome,
+    TurnPaused,
+)
+from agentrt.scopes import holds_only
 from agentrt.tools.base import Tool, ToolResult
 
 __all__ = [
@@ -38,6 +53,7 @@ __all__ = [
     "IterationRequest",
     "IterationResponse",
     "NextIteration",
+    "Resumption",
     "TokenChain",
     "TokenTransform",
     "ToolRequest",
@@ -75,6 +91,17 @@ Inner: TypeAlias = Callable[[RequestT, Context], Awaitable[ResponseT]]
 """What a layer surrounds: the next layer, or at last the work itself."""
 
 
+@define(kw_only=True)
+class Resumption:
+    """A paused turn with its answers; the loop takes it up once."""
+
+    snapshot: PauseSnapshot
+    answers: Mapping[str, Decision]
+    """By interrupt id: one for each."""
+
+    used: bool = field(default=False, init=False)
+
+
 @frozen(kw_only=True)
 class TurnRequest:
     """What the agent is asked in one turn."""
@@ -82,7 +109,8 @@ class TurnRequest:
     messages: Sequence[Message] = ()
     """Only what is new: history is the memory filter's. Empty on a resume."""
 
-    is_resume: bool = False
+    resume: Resumption | None = None
+    """Set when a paused turn goes on. A filter that reruns hands in new messages."""
 
 
 @frozen(kw_only=True)
@@ -248,7 +276,7 @@ async def _run_layer(
     except BaseExceptionGroup as group:
         # A nursery open across the yield wraps what was raised within it.
         # The outer layers get it plain, unless the nursery adds more.
-        if failure is None or not _is_all(group, failure):
+        if failure is None or not holds_only(group, failure):
             raise
         raise failure from failure.__cause__
 
@@ -260,12 +288,6 @@ async def _run_layer(
             "timeout, and set none"
         ) from failure
     return call.response
-
-
-def _is_all(group: BaseExceptionGroup[BaseException], failure: BaseException) -> bool:
-    """Whether the group holds `failure` and cancellations, and nothing else."""
-    _, rest = group.split(lambda e: e is failure or isinstance(e, trio.Cancelled))
-    return rest is None
 
 
 def _name(layer: Any) -> str:

@@ -98,4 +98,3 @@ class InMemoryEventStore:
         ring = self._rings.pop(conversation_id, None)
         if ring is not None:
             self._heads[conversation_id] = ring.head
-            ring.close()

@@ -69,6 +69,11 @@ class EventRing:
         return self.head
 
     @property
+    def readers(self) -> int:
+        """How many wait for more."""
+        return len(self._readers)
+
+    @property
     def oldest(self) -> int:
         """The first number that is still here; `head + 1` when none is."""
         return self.head + 1 - (len(self._events) - self._first)

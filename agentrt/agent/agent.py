@@ -1,0 +1,239 @@
+"""`Agent`: what a user builds: a model, tools, filters, and how they are used.
+
+An agent is a definition. All state of a turn is in the turn, all state of a conversation
+in the stores, so one agent serves any number of conversations at once.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from attrs import define, evolve, field
+
+from agentrt.agent.approval import ApprovalPolicy, sensitive_policy
+from agentrt.agent.client import ChatClient
+from agentrt.agent.loop import Loop
+from agentrt.agent.pause import check_answers
+from agentrt.core.context import Context, Slot
+from agentrt.core.errors import (
+    NotPausedError,
+    SessionBusyError,
+    SessionPausedError,
+)
+from agentrt.core.ids import new_id
+from agentrt.core.messages import Message, user_messages
+from agentrt.core.outcomes import Decision, PauseSnapshot, TurnOutcome
+from agentrt.events.types import EventSink
+from agentrt.filters.base import (
+    Filter,
+    Inner,
+    Resumption,
+    TurnRequest,
+    compile_hooks,
+)
+from agentrt.filters.memory import memory_filter
+from agentrt.models.base import ChatModel
+from agentrt.scopes import Deadlines
+from agentrt.stores.base import ChatMemory, PauseStore
+from agentrt.stores.in_memory import InMemoryChatMemory, InMemoryPauseStore
+from agentrt.tools.base import Tool
+from agentrt.tools.registry import ToolRegistry
+
+__all__ = ["DEFAULT_MAX_ITERATIONS", "Agent"]
+
+DEFAULT_MAX_ITERATIONS: Final = 10
+
+
+@define(kw_only=True)
+class Agent:
+    """A model with tools, in a loop.
+
+    Raises:
+        ToolDefinitionError: a tool cannot work; names all that cannot.
+        ValueError: `max_iterations` is below 0.
+    """
+
+    model: ChatModel
+    name: str = "default"
+    description: str = ""
+    system: str = ""
+    """The system prompt. Sent with each model call, never stored."""
+
+    tools: ToolRegistry = field(factory=ToolRegistry, converter=lambda t: _registry(t))
+    """Tools, or plain functions: `Agent(tools=[get_weather])`."""
+
+    filters: Sequence[Filter] = ()
+    """The first is the outermost, but for the memory, which is outside of all."""
+
+    memory: ChatMemory | None = field(factory=InMemoryChatMemory)
+    """Where histories are kept. None: each turn knows only itself."""
+
+    pauses: PauseStore = field(factory=InMemoryPauseStore)
+    approval: ApprovalPolicy | None = None
+    """Rules on each call, beside the tool's own `sensitive`; the strictest wins."""
+
+    max_iterations: int = DEFAULT_MAX_ITERATIONS
+    """Batches of tool calls that one turn may run."""
+
+    deadlines: Deadlines = field(factory=Deadlines)
+    options: Mapping[str, Any] = field(factory=dict)
+    """For each model call, as `temperature`."""
+
+    values: Mapping[str, Any] = field(factory=dict)
+    """What tools and filters find in `context.values` when a turn begins."""
+
+    slots: Mapping[str, Slot] = field(factory=dict)
+    """How the writes of several calls to one key become one value."""
+
+    client: ChatClient = field(init=False, repr=False)
+    _loop: Loop = field(init=False, repr=False)
+    _turn: Inner[TurnRequest, TurnOutcome] = field(init=False, repr=False)
+    _busy: dict[str, str] = field(factory=dict, init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.max_iterations < 0:
+            raise ValueError(
+                f"max_iterations is {self.max_iterations}, expected 0 or more"
+            )
+        memory = [] if self.memory is None else [memory_filter(self.memory)]
+        self.client = ChatClient(
+            self.model,
+            tools=self.tools,
+            filters=[*memory, *self.filters],
+            model_seconds=self.deadlines.model_seconds,
+            tool_seconds=self.deadlines.tool_seconds,
+        )
+        own = () if self.approval is None else (self.approval,)
+        self._loop = Loop(
+            client=self.client,
+            memory=self.memory,
+            pauses=self.pauses,
+            policies=(sensitive_policy, *own),
+            slots=self.slots,
+            system=self.system,
+            options=self.options,
+            max_iterations=self.max_iterations,
+            deadlines=self.deadlines,
+        )
+        hooks = [f.turn for f in self.filters if f.turn is not None]
+        self._turn = compile_hooks(hooks, self._loop.run_turn)
+
+    async def run(
+        self,
+        input: str | Message | Sequence[Message],  # noqa: A002  the field's word for it
+        *,
+        conversation_id: str | None = None,
+        emit: EventSink | None = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> TurnOutcome:
+        """One turn, here and now: what the user says, to the outcome.
+
+        Without a `conversation_id` it is a new conversation. Being cancelled passes
+        through; results of tools and what was said so far are kept.
+
+        Raises:
+            SessionBusyError: a turn of this conversation is running.
+            SessionPausedError: the conversation waits for answers: see `resume`.
+        """
+        conversation_id = conversation_id or new_id()
+        with self._occupy(conversation_id):
+            waiting = await self.pauses.load(conversation_id)
+            if waiting is not None:
+                raise SessionPausedError(conversation_id, waiting.interrupts)
+            request = TurnRequest(messages=user_messages(input))
+            context = self._context(conversation_id, emit, values)
+            return await self.run_turn(request, context)
+
+    async def resume(
+        self,
+        conversation_id: str,
+        answers: Mapping[str, Decision],
+        *,
+        emit: EventSink | None = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> TurnOutcome:
+        """Go on with a paused turn: one answer for each open interrupt, by its id.
+
+        Raises:
+            NotPausedError: nothing waits.
+            AnswerError: the answers do not fit; the pause stays as it was.
+            SessionBusyError: a turn of this conversation is running.
+        """
+        with self._occupy(conversation_id):
+            resumption = await self.take_pause(conversation_id, answers)
+            context = self._context(conversation_id, emit, values)
+            return await self.run_turn(TurnRequest(resume=resumption), context)
+
+    async def run_turn(self, request: TurnRequest, context: Context) -> TurnOutcome:
+        """One turn through the turn hooks, for whoever brings the context.
+
+        Expected failures are outcomes; what a hook raises comes out.
+        """
+        values = {**self.values, **context.values}
+        return await self._turn(request, evolve(context, values=values))
+
+    async def take_pause(
+        self, conversation_id: str, answers: Mapping[str, Decision]
+    ) -> Resumption:
+        """Check the answers, then take the pause, at most once; for `run_turn`.
+
+        Raises:
+            NotPausedError: nothing waits, or somebody else has taken it.
+            AnswerError: the answers do not fit; the pause stays as it was.
+        """
+        snapshot = await self.pauses.load(conversation_id)
+        if snapshot is None:
+            raise NotPausedError(conversation_id)
+        check_answers(snapshot.interrupts, answers, self._loop.check_edited)
+        taken = await self.pauses.take(conversation_id, snapshot.id)
+        if taken is None:
+            raise NotPausedError(conversation_id)
+        return Resumption(snapshot=taken, answers=answers)
+
+    async def paused(self, conversation_id: str) -> PauseSnapshot | None:
+        """What the conversation waits for; None if for nothing."""
+        return await self.pauses.load(conversation_id)
+
+    async def history(self, conversation_id: str) -> Sequence[Message]:
+        """The messages of a conversation, in order; none without a memory."""
+        if self.memory is None:
+            return ()
+        return await self.memory.history(conversation_id)
+
+    def _context(
+        self,
+        conversation_id: str,
+        emit: EventSink | None,
+        values: Mapping[str, Any] | None,
+    ) -> Context:
+        return Context(
+            conversation_id=conversation_id,
+            run_id=new_id(),
+            emit=emit,
+            values=values or {},
+        )
+
+    def _occupy(self, conversation_id: str) -> "_Occupied":
+        return _Occupied(self._busy, conversation_id)
+
+
+@define
+class _Occupied:
+    """One turn of a conversation at a time."""
+
+    _busy: dict[str, str]
+    _conversation_id: str
+
+    def __enter__(self) -> None:
+        running = self._busy.get(self._conversation_id)
+        if running is not None:
+            raise SessionBusyError(self._conversation_id, running)
+        self._busy[self._conversation_id] = "a turn"
+
+    def __exit__(self, *_: object) -> None:
+        del self._busy[self._conversation_id]
+
+
+def _registry(
+    tools: ToolRegistry | Sequence[Tool | Callable[..., Any]],
+) -> ToolRegistry:
+    return tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)

@@ -1,0 +1,220 @@
+"""`ChatClient`: a model and tools within their filters, without a loop.
+
+The chat and tool chains, compiled once. Each model call becomes events on its way, and
+the token transforms lie between the model and whoever listens.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import trio
+from attrs import define, evolve, field
+
+from agentrt.agent.history import call_ids, mend
+from agentrt.agent.message_stream import MessageStream
+from agentrt.core.chat import (
+    ChatRequest,
+    ChatResponse,
+    Delta,
+    ReasoningDelta,
+    TextDelta,
+)
+from agentrt.core.context import Context
+from agentrt.core.errors import describe
+from agentrt.events.types import Event, ModelFinished, ModelStarted
+from agentrt.filters.base import (
+    Filter,
+    Inner,
+    TokenChain,
+    ToolRequest,
+    compile_hooks,
+)
+from agentrt.models.base import ChatModel
+from agentrt.scopes import deadline, only_cancelled
+from agentrt.tools.base import Tool, ToolResult
+from agentrt.tools.registry import ToolRegistry
+
+__all__ = ["ChatClient"]
+
+
+@define(init=False)
+class ChatClient:
+    """Calls a model, or a tool, through the filters that were registered."""
+
+    model: ChatModel
+    tools: ToolRegistry
+    filters: Sequence[Filter]
+    model_seconds: float | None
+    """The deadline of one logical model call."""
+
+    tool_seconds: float | None
+    """The deadline of a tool call whose tool names none."""
+
+    _chat: Inner[ChatRequest, ChatResponse] = field(repr=False)
+    _tool: Inner[ToolRequest, ToolResult] = field(repr=False)
+
+    def __init__(
+        self,
+        model: ChatModel,
+        *,
+        tools: ToolRegistry | Iterable[Tool | Callable[..., Any]] = (),
+        filters: Sequence[Filter] = (),
+        model_seconds: float | None = None,
+        tool_seconds: float | None = None,
+    ) -> None:
+        """Put the parts together.
+
+        Raises:
+            ToolDefinitionError: a tool cannot work; names all that cannot.
+        """
+        self.model = model
+        self.tools = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+        self.filters = tuple(filters)
+        self.model_seconds = model_seconds
+        self.tool_seconds = tool_seconds
+        chat_hooks = [f.chat for f in self.filters if f.chat is not None]
+        tool_hooks = [f.tool for f in self.filters if f.tool is not None]
+        self._chat = compile_hooks(chat_hooks, self._call_model)
+        self._tool = compile_hooks(tool_hooks, self._run_tool)
+
+    async def invoke_chat(
+        self, request: ChatRequest, context: Context
+    ) -> ChatResponse:
+        """Ask the model, through the chat hooks. Tools that it asks for do not run.
+
+        Raises:
+            ModelError: the call failed.
+            DeadlineError: it took too long.
+        """
+        return await self._chat(request, context)
+
+    async def invoke_tool(self, request: ToolRequest, context: Context) -> ToolResult:
+        """Run one tool, through the tool hooks, with arguments that were checked.
+
+        What the tool raises comes out; a time-out is a result.
+        """
+        return await self._tool(request, context)
+
+    async def _call_model(
+        self, request: ChatRequest, context: Context
+    ) -> ChatResponse:
+        call = _ModelCall(context, self._token_chain(), call_ids(request.messages))
+        call.begin()
+        try:
+            with deadline("model", self.model_seconds, cut=f"a call of {self.model.ref}"):
+                response = await self.model.call(
+                    evolve(request, messages=mend(request.messages)), call.context
+                )
+            call.release(response)
+        except BaseException as error:
+            call.fail(error)
+            raise
+        return call.finish(response)
+
+    async def _run_tool(self, request: ToolRequest, context: Context) -> ToolResult:
+        tool = request.tool
+        seconds = tool.timeout_seconds or self.tool_seconds
+        if seconds is None:
+            return ToolResult.of(await tool.run(request.call.arguments, context))
+        with trio.move_on_after(seconds) as limit:
+            return ToolResult.of(await tool.run(request.call.arguments, context))
+        assert limit.cancelled_caught
+        return ToolResult(
+            content=f"The call was cut after {seconds:g} s, its time limit. "
+            "It may have had effects.",
+            is_error=True,
+        )
+
+    def _token_chain(self) -> TokenChain | None:
+        made = [f.tokens() for f in self.filters if f.tokens is not None]
+        return TokenChain(made) if made else None
+
+
+@define(init=False)
+class _ModelCall:
+    """One call of the model, as it is told to whoever listens."""
+
+    context: Context
+    """For the model: with the answer's id, and a sink if anybody listens."""
+
+    _outer: Context
+    _stream: MessageStream
+    _transforms: TokenChain | None
+    _started: float
+    _first_delta: float | None
+
+    def __init__(
+        self, context: Context, transforms: TokenChain | None, taken: set[str]
+    ) -> None:
+        message_id = context.begin_message()
+        is_heard = context.emit is not None or context.on_delta is not None
+        self._outer = context
+        self._stream = MessageStream(message_id, self._emit, taken)
+        self._transforms = transforms
+        self._started = trio.current_time()
+        self._first_delta = None
+        sink = self._hear if is_heard else None
+        self.context = evolve(context, message_id=message_id, on_delta=sink)
+
+    def begin(self) -> None:
+        self._emit(ModelStarted(message_id=self._stream.message_id))
+
+    def release(self, response: ChatResponse) -> None:
+        """Tell what the transforms held back, or all of it if nothing streamed."""
+        if self._first_delta is None:
+            for delta in _words_of(response):
+                self._hear(delta)
+        if self._transforms is not None:
+            for delta in self._transforms.finish():
+                self._tell(delta)
+
+    def finish(self, response: ChatResponse) -> ChatResponse:
+        message = self._stream.finish(response.message)
+        self._emit_finished(
+            provider=response.provider,
+            model=response.model,
+            finish_reason=response.finish_reason,
+            usage=response.usage,
+        )
+        return evolve(response, message=message)
+
+    def fail(self, error: BaseException) -> None:
+        self._stream.cut()
+        why = "cancelled" if only_cancelled(error) else describe(error)
+        self._emit_finished(error=why)
+
+    def _hear(self, delta: Delta) -> None:
+        if self._first_delta is None:
+            self._first_delta = trio.current_time() - self._started
+        if self._transforms is None:
+            self._tell(delta)
+            return
+        for changed in self._transforms.feed(delta):
+            self._tell(changed)
+
+    def _tell(self, delta: Delta) -> None:
+        self._stream.feed(delta)
+        if self._outer.on_delta is not None:
+            self._outer.on_delta(delta)
+
+    def _emit(self, event: Event) -> None:
+        if self._outer.emit is not None:
+            self._outer.emit(event)
+
+    def _emit_finished(self, **known: Any) -> None:
+        self._emit(
+            ModelFinished(
+                message_id=self._stream.message_id,
+                elapsed=trio.current_time() - self._started,
+                first_delta=self._first_delta,
+                **known,
+            )
+        )
+
+
+def _words_of(response: ChatResponse) -> Iterable[Delta]:
+    message = response.message
+    if message.reasoning:
+        yield ReasoningDelta(text=message.reasoning)
+    if message.text:
+        yield TextDelta(text=message.text)

@@ -1,0 +1,183 @@
+"""The calls of one message: at once or in order; a truthful result for each.
+
+Every call gets the same context, that of the start of the batch. A call's result is told
+when that call ends; at the barrier results stand in call order. Whatever ends the batch,
+each call then has exactly one result: what it returned, "was not started", or "was cut".
+"""
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import trio
+from attrs import define, evolve, field, frozen
+
+from agentrt.agent.client import ChatClient
+from agentrt.agent.history import CUT, NOT_STARTED, denied_text, synthetic_result
+from agentrt.core.context import Context
+from agentrt.core.errors import ToolError, describe
+from agentrt.core.messages import ToolCall, ToolMessage
+from agentrt.core.outcomes import CallRecord, CallStatus
+from agentrt.core.parts import Content
+from agentrt.events.types import Event, ToolReturned
+from agentrt.filters.base import ToolRequest
+from agentrt.tools.base import ToolResult
+
+__all__ = ["Ended", "ToolBatch"]
+
+logger = logging.getLogger(__name__)
+
+
+@frozen(kw_only=True)
+class Ended:
+    """A call that is over."""
+
+    message: ToolMessage
+    record: CallRecord
+
+
+@define
+class ToolBatch:
+    """Runs the calls of one message. Made for one batch and used once."""
+
+    _client: ChatClient
+    _context: Context
+    _emit: Callable[[Event], None]
+    _started: set[str] = field(factory=set, init=False)
+    _ended: dict[str, Ended] = field(factory=dict, init=False)
+
+    async def run(self, requests: Sequence[ToolRequest]) -> None:
+        """Run the calls, all at once, or one by one if any of their tools is serial.
+
+        A tool's failure is its result. Raises what a tool declared `fatal` raises, and
+        cancels its siblings then.
+        """
+        if not requests:
+            return
+        serial = any(request.tool.serial for request in requests)
+        try:
+            async with trio.open_nursery() as nursery:
+                for request in requests:
+                    ended = trio.Event()
+                    nursery.start_soon(
+                        self._run_one,
+                        request,
+                        ended,
+                        name=f"tool {request.name} {request.call.id}",
+                    )
+                    if serial:
+                        await ended.wait()
+        except BaseExceptionGroup as group:
+            raise _only_leaf(group) from None
+
+    def answer(
+        self, call: ToolCall, status: CallStatus, content: Content
+    ) -> None:
+        """Give a call a result that no tool said."""
+        message = synthetic_result(call, "")
+        is_error = status != "replied"
+        self._end(
+            evolve(message, content=content, is_error=is_error), call.arguments, status
+        )
+
+    def deny(self, call: ToolCall, reason: str) -> None:
+        self.answer(call, "denied", denied_text(reason))
+
+    def answer_rest(self, calls: Sequence[ToolCall], why: str) -> None:
+        """Give every call that has no result a truthful one: the batch was ended."""
+        for call in calls:
+            if call.id in self._ended:
+                continue
+            if call.id in self._started:
+                self.answer(call, "cut", CUT.format(why=why))
+            else:
+                self.answer(call, "not_started", NOT_STARTED.format(why=why))
+
+    def ended(self, calls: Sequence[ToolCall]) -> Sequence[Ended]:
+        """What is over, in call order."""
+        return [self._ended[call.id] for call in calls if call.id in self._ended]
+
+    async def _run_one(self, request: ToolRequest, ended: trio.Event) -> None:
+        call = request.call
+        self._started.add(call.id)
+        context = evolve(self._context, call_id=call.id)
+        result = await self._invoke(request, context)
+        status: CallStatus = "error" if result.is_error else "ok"
+        writes = {} if result.is_error else dict(result.writes)
+        message = ToolMessage(
+            call_id=call.id,
+            name=call.name,
+            content=result.content,
+            is_error=result.is_error,
+            writes=writes,
+        )
+        self._end(message, call.arguments, status)
+        ended.set()
+
+    async def _invoke(self, request: ToolRequest, context: Context) -> ToolResult:
+        try:
+            return await self._client.invoke_tool(request, context)
+        except MemoryError:
+            raise
+        except Exception as error:
+            # The tool boundary: what a tool, or a filter around it, raises becomes a
+            # result for the model, and its siblings go on.
+            if request.tool.fatal and not isinstance(error, ToolError):
+                raise
+            if not isinstance(error, ToolError):
+                logger.warning("tool %r failed", request.name, exc_info=error)
+            return ToolResult(content=f"error: {describe(error)}", is_error=True)
+
+    def _end(
+        self, message: ToolMessage, arguments: Mapping[str, Any], status: CallStatus
+    ) -> None:
+        record = CallRecord(
+            id=message.call_id,
+            name=message.name,
+            arguments=arguments,
+            status=status,
+            content=message.content,
+        )
+        stored = evolve(message, writes=_storable(message.writes))
+        self._ended[message.call_id] = Ended(message=message, record=record)
+        self._emit(
+            ToolReturned(
+                call_id=stored.call_id,
+                name=stored.name,
+                content=stored.content,
+                is_error=stored.is_error,
+                synthetic=stored.synthetic,
+                status=status,
+                writes=stored.writes,
+            )
+        )
+
+
+def storable(message: ToolMessage) -> ToolMessage:
+    """The message as it can be written down: live objects in `writes` by their names."""
+    if not message.writes:
+        return message
+    return evolve(message, writes=_storable(message.writes))
+
+
+def _storable(writes: Mapping[str, Any]) -> Mapping[str, Any]:
+    kept: dict[str, Any] = {}
+    for key, value in writes.items():
+        try:
+            json.dumps(value, allow_nan=False)
+            kept[key] = value
+        except (TypeError, ValueError, RecursionError):
+            kept[key] = repr(value)
+    return kept
+
+
+def _only_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What one task raised, plain; the whole group when several did."""
+    _, failures = group.split(trio.Cancelled)
+    leaf: BaseException | None = failures
+    while isinstance(leaf, BaseExceptionGroup) and len(leaf.exceptions) == 1:
+        leaf = leaf.exceptions[0]
+    if leaf is None or isinstance(leaf, BaseExceptionGroup):
+        return group
+    return leaf

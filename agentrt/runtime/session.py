@@ -1,0 +1,306 @@
+"""One conversation that is live: its phase, its run, its sequence of events.
+
+At most one run is in flight, from the moment it is reserved. However it ends, `end_run`
+ends it once, in a plain function: one terminal event, then the session is free again.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import trio
+from attrs import define, field, frozen
+
+from agentrt.agent.history import unanswered_calls
+from agentrt.core.chat import Usage
+from agentrt.core.context import Context, Leftover
+from agentrt.core.errors import SessionBusyError
+from agentrt.core.messages import Message
+from agentrt.core.outcomes import (
+    CallRecord,
+    Interrupt,
+    RunAudit,
+    TurnCancelled,
+    TurnCompleted,
+    TurnFailed,
+    TurnOutcome,
+    TurnPaused,
+)
+from agentrt.events import types as e
+from agentrt.events.emitter import Emitter
+from agentrt.events.grammar import Grammar
+from agentrt.events.transcript import Transcript
+from agentrt.runtime.phases import Action, Phase, next_phase
+from agentrt.stores.base import EventStore
+from agentrt.stores.ring import EventRing
+
+__all__ = ["Run", "Session", "SessionStatus"]
+
+
+@define(eq=False)
+class Run:
+    """One start or resume, to its terminal event."""
+
+    id: str
+    conversation_id: str
+    label: str = ""
+    """The client's name for it."""
+
+    since: int = field(default=0, init=False)
+    """The number before its first event: subscribe with it to miss nothing."""
+
+    cancel_scope: trio.CancelScope = field(
+        factory=trio.CancelScope, init=False, repr=False
+    )
+    stop_reason: str | None = field(default=None, init=False)
+    leftovers: list[Leftover] = field(factory=list, init=False, repr=False)
+    usage: Sequence[Usage] = field(default=(), init=False)
+    calls: dict[str, CallRecord] = field(factory=dict, init=False, repr=False)
+    """What came back so far, by call id."""
+
+    _messages: int = field(default=0, init=False)
+    _outcome: TurnOutcome | None = field(default=None, init=False)
+    _ended: trio.Event = field(factory=trio.Event, init=False, repr=False)
+
+    async def wait(self) -> TurnOutcome:
+        """Wait until the run is over: how it ended. Cancelling this stops nothing."""
+        await self._ended.wait()
+        assert self._outcome is not None
+        return self._outcome
+
+    @property
+    def is_over(self) -> bool:
+        return self._outcome is not None
+
+    def stop(self, reason: str) -> bool:
+        """Ask it to stop; False if that was done before."""
+        if self.stop_reason is not None or self.is_over:
+            return False
+        self.stop_reason = reason
+        self.cancel_scope.cancel(reason=reason)
+        return True
+
+    def begin_message(self) -> str:
+        self._messages += 1
+        return f"{self.id}-m{self._messages}"
+
+    def end(self, outcome: TurnOutcome) -> None:
+        self._outcome = outcome
+        self._ended.set()
+
+
+@frozen(kw_only=True)
+class SessionStatus:
+    """Where a conversation stands."""
+
+    conversation_id: str
+    phase: Phase
+    seq: int
+    """The last number."""
+
+    run_id: str | None = None
+    """Of the run in flight."""
+
+    interrupts: Sequence[Interrupt] = ()
+    """What waits for an answer."""
+
+
+@define(eq=False)
+class Session:
+    """A conversation in one runtime."""
+
+    conversation_id: str
+    _events: EventStore
+    clock: Callable[[], float] = time.time
+    phase: Phase = field(default=Phase.IDLE, init=False)
+    run: Run | None = field(default=None, init=False)
+    """In flight, or about to be."""
+
+    transcript: Transcript = field(init=False)
+    last_active: float = field(factory=trio.current_time, init=False)
+    is_open: bool = field(default=False, init=False)
+    opening: trio.Lock = field(factory=trio.Lock, init=False, repr=False)
+    _grammar: Grammar = field(init=False)
+    _emitter: Emitter | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.transcript = Transcript(self.conversation_id)
+        self._grammar = Grammar(self._events.head(self.conversation_id))
+
+    @property
+    def ring(self) -> EventRing:
+        return self._events.ring(self.conversation_id)
+
+    @property
+    def drops(self) -> int:
+        """Events of the last run that could not be recorded."""
+        return 0 if self._emitter is None else self._emitter.drops
+
+    def open(
+        self, history: Sequence[Message], interrupts: Sequence[Interrupt]
+    ) -> None:
+        """Take up what the stores know of the conversation."""
+        self.transcript.messages.extend(history)
+        self.transcript.interrupts = interrupts
+        for call in unanswered_calls(history):
+            self._grammar.unanswered[call.id] = call.name
+        if interrupts:
+            self.phase = Phase.PAUSED
+        self.is_open = True
+
+    def status(self) -> SessionStatus:
+        return SessionStatus(
+            conversation_id=self.conversation_id,
+            phase=self.phase,
+            seq=self.ring.visible,
+            run_id=None if self.run is None else self.run.id,
+            interrupts=self.transcript.interrupts,
+        )
+
+    def resync(self) -> e.Resync:
+        """Where the conversation stands at its last visible number."""
+        return self.transcript.resync(self.ring.visible)
+
+    def reserve(self, run: Run) -> None:
+        """Hold the session for `run`; nobody else may start one until it is released.
+
+        Raises:
+            SessionBusyError: a run is in flight.
+        """
+        if self.run is not None:
+            raise SessionBusyError(self.conversation_id, self.run.id)
+        self.run = run
+        self.last_active = trio.current_time()
+
+    def release(self, run: Run) -> None:
+        """Give up a reservation that came to nothing."""
+        if self.run is run:
+            self.run = None
+            run.end(TurnCancelled(reason="the run was not started"))
+
+    def begin_run(self, run: Run, started: e.RunStarted) -> None:
+        """The run that holds the session begins: its first event."""
+        if self.phase is Phase.PAUSED and started.kind == "chat":
+            self._go(Action.DISCARD)
+        self._go(Action.RESUME if started.kind == "resume" else Action.START)
+        if run.stop_reason is not None:
+            self._go(Action.STOP)
+        run.since = self.ring.head
+        self._emitter = Emitter(
+            conversation_id=self.conversation_id,
+            run_id=run.id,
+            grammar=self._grammar,
+            record=self._events.append,
+            recorded=self._recorded,
+            clock=self.clock,
+        )
+        self._emitter.start(started)
+
+    def context(self, run: Run, values: Any) -> Context:
+        """What goes down with the run."""
+        assert self._emitter is not None
+        return Context(
+            conversation_id=self.conversation_id,
+            run_id=run.id,
+            values=values,
+            emit=self._emitter.emit,
+            begin_message=run.begin_message,
+            leave_behind=run.leftovers.append,
+        )
+
+    def stop(self, reason: str) -> bool:
+        """Ask the run in flight to stop; False if there is none or it was asked."""
+        if self.run is None or not self.run.stop(reason):
+            return False
+        if self.phase is Phase.RUNNING:
+            self._go(Action.STOP)
+        return True
+
+    def end_run(self, run: Run, outcome: TurnOutcome) -> None:
+        """The run is over: its terminal event, and the session is free. Plain."""
+        assert self._emitter is not None
+        if isinstance(outcome, TurnCompleted):
+            self._tell_untold(run, outcome)
+        self._emitter.close(_terminal(run, outcome, self.transcript))
+        self._go(Action.PAUSE if isinstance(outcome, TurnPaused) else Action.END)
+        self.run = None
+        self.last_active = trio.current_time()
+        run.end(outcome)
+
+    def _tell_untold(self, run: Run, outcome: TurnCompleted) -> None:
+        """A text that a filter answered with, and that no message has told."""
+        assert self._emitter is not None
+        if outcome.message is not None or not outcome.text:
+            return
+        message_id = f"{run.id}-final"
+        for event in (
+            e.MessageStarted(message_id=message_id),
+            e.MessageDelta(message_id=message_id, text=outcome.text),
+            e.MessageEnded(message_id=message_id),
+        ):
+            self._emitter.emit(event)
+
+    def _go(self, action: Action) -> None:
+        phase = next_phase(self.phase, action)
+        assert phase is not None, f"cannot {action} while {self.phase}"
+        self.phase = phase
+
+    def _recorded(self, envelope: e.Envelope) -> None:
+        self.transcript.apply(envelope)
+        event, run = envelope.event, self.run
+        if run is None:
+            return
+        if isinstance(event, e.RunUsage):
+            run.usage = event.usage
+        elif isinstance(event, e.ToolReturned):
+            run.calls[event.call_id] = CallRecord(
+                id=event.call_id,
+                name=event.name,
+                arguments=self.transcript.arguments_of(event.call_id),
+                status=event.status,
+                content=event.content,
+            )
+
+
+def _terminal(
+    run: Run, outcome: TurnOutcome, transcript: Transcript
+) -> e.TerminalEvent:
+    threads = tuple(each.name for each in run.leftovers if each.is_running())
+    audit = RunAudit(threads=threads)
+    label = run.label
+    match outcome:
+        case TurnCompleted():
+            return e.RunFinished(
+                label=label,
+                text=outcome.text,
+                usage=outcome.usage,
+                calls=outcome.calls,
+                audit=audit,
+            )
+        case TurnPaused():
+            return e.RunPaused(
+                label=label,
+                interrupts=outcome.interrupts,
+                usage=outcome.usage,
+                calls=outcome.calls,
+                audit=audit,
+            )
+        case TurnCancelled():
+            return e.RunCancelled(
+                label=label,
+                reason=outcome.reason,
+                text=outcome.text,
+                usage=outcome.usage,
+                calls=outcome.calls,
+                audit=audit,
+            )
+        case TurnFailed():
+            return e.RunFailed(
+                label=label,
+                message=outcome.message,
+                error_code=outcome.code,
+                retryable=outcome.retryable,
+                usage=outcome.usage,
+                calls=outcome.calls,
+                audit=audit,
+            )

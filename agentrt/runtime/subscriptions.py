@@ -1,0 +1,70 @@
+"""Readers of a conversation, over all its runs: a place in the ring each.
+
+A slow reader costs the run nothing. One that fell behind the ring, begins afresh, or
+claims a number that was never given, gets a `Resync` and goes on from there.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Self, TypeAlias
+
+import trio
+from attrs import define
+
+from agentrt.events.types import Envelope, Resync
+from agentrt.runtime.session import Session
+
+__all__ = ["BATCH", "Reading", "Subscription"]
+
+BATCH: Final = 64
+"""Envelopes that `batch` gives at most, so that a burst does not hold the loop."""
+
+Reading: TypeAlias = Envelope | Resync
+
+
+@define
+class Subscription:
+    """One reader of a conversation: `async for` it, or take what is ready by `batch`.
+
+    It ends when the runtime is closed or the conversation forgotten, after the last
+    event. To stop reading, leave the loop: nothing is left behind. Cancelling a read
+    loses nothing.
+    """
+
+    _open: Callable[[], Awaitable[Session | None]]
+    """The session, opened if need be; None when there is nothing more to come."""
+
+    _place: int | None
+    """The number of the last event that this reader got; None: nothing yet."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Reading:
+        ready = await self._read(1)
+        if not ready:
+            raise StopAsyncIteration
+        return ready[0]
+
+    async def batch(self) -> Sequence[Reading]:
+        """Wait for something, then all that is ready, up to `BATCH`; empty at the end."""
+        return await self._read(BATCH)
+
+    async def _read(self, limit: int) -> Sequence[Reading]:
+        await trio.lowlevel.checkpoint()
+        while True:
+            session = await self._open()
+            if session is None:
+                return ()
+            ring = session.ring
+            place = self._place
+            if place is None or place > ring.head or place + 1 < ring.oldest:
+                resync = session.resync()
+                self._place = resync.seq
+                return (resync,)
+            if place < ring.visible:
+                ready = ring.after(place, limit=min(limit, ring.visible - place))
+                self._place = ready[-1].seq
+                return ready
+            if ring.closed:
+                return ()
+            await ring.wait_for_more()
