@@ -53,15 +53,21 @@ export function icon(name) {
   return svg;
 }
 
-/** A button that copies `read()` to the clipboard and says so for a moment. */
+/**
+ * A button that copies `read()` to the clipboard and says so for a moment. Its caption
+ * is drawn by the style sheet, so that it is not part of the text it stands in.
+ */
 export function copyButton(label, read) {
-  const caption = el("span", { text: "Copy" });
-  const button = el("button", { type: "button", class: "copy", "aria-label": label }, icon("copy"), caption);
+  const button = el("button", { type: "button", class: "copy", "aria-label": label, "data-caption": "Copy" }, icon("copy"));
   let timer = 0;
   button.addEventListener("click", async () => {
-    caption.textContent = (await copyText(read())) ? "Copied" : "Failed";
+    button.dataset.caption = (await copyText(read())) ? "Copied" : "Failed";
+    button.setAttribute("aria-label", button.dataset.caption);
     clearTimeout(timer);
-    timer = setTimeout(() => { caption.textContent = "Copy"; }, 1600);
+    timer = setTimeout(() => {
+      button.dataset.caption = "Copy";
+      button.setAttribute("aria-label", label);
+    }, 1600);
   });
   return button;
 }

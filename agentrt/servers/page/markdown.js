@@ -306,7 +306,7 @@ function inline(tag, text, tail) {
 
 function renderCode({ language, text }) {
   const code = el("code", { text });
-  const bar = el("div", { class: "code-bar" }, el("span", { class: "code-language", text: language || "text" }),
+  const bar = el("div", { class: "code-bar" }, el("span", { class: "code-language", "data-caption": language || "text" }),
     copyButton("Copy code", () => code.textContent));
   return el("div", { class: "code-block" }, bar, el("pre", { tabindex: "0", "aria-label": "Code" }, code));
 }

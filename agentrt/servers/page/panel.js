@@ -4,7 +4,7 @@ import { el } from "./dom.js";
 import { shortId } from "./ids.js";
 import { StickyScroll } from "./scroll.js";
 
-const MAX_ROWS = 1000;
+const MAX_ROWS = 2000;
 
 export class EventPanel {
   constructor(root) {

@@ -81,22 +81,27 @@ const PENDING = {
 class UserView {
   constructor(item, commands) {
     this.item = item;
+    this.commands = commands;
     this.text = el("div", { class: "bubble" });
-    this.note = el("span");
-    const button = (text, run) => el("button", { type: "button", class: "link", text, on: { click: run } });
-    this.actions = el("span", { class: "message-actions" },
-      button("Send again", () => commands.retry(this.item)), button("Edit", () => commands.discard(this.item)));
-    this.foot = el("div", { class: "message-note", role: "status" }, this.note, this.actions);
-    this.node = el("article", { class: "message user", "data-testid": "message-user", "aria-label": "You" }, this.text, this.foot);
+    this.node = el("article", { class: "message user", "data-testid": "message-user", "aria-label": "You" }, this.text);
   }
 
   update() {
     const { text, pending } = this.item;
     if (this.text.textContent !== text) this.text.textContent = text;
+    if (this.node.dataset.pending === (pending ?? "")) return;
     this.node.dataset.pending = pending ?? "";
-    this.note.textContent = PENDING[pending] ?? "";
-    this.actions.hidden = pending !== "unsent";
-    this.foot.hidden = !PENDING[pending];
+    this.node.replaceChildren(this.text);
+    if (PENDING[pending]) this.node.append(this.note(pending));
+  }
+
+  note(pending) {
+    const note = el("div", { class: "message-note", role: "status", text: PENDING[pending] });
+    if (pending !== "unsent") return note;
+    const button = (text, run) => el("button", { type: "button", class: "link", text, on: { click: run } });
+    note.append(el("span", { class: "message-actions" },
+      button("Send again", () => this.commands.retry(this.item)), button("Edit", () => this.commands.discard(this.item))));
+    return note;
   }
 }
 
