@@ -79,6 +79,7 @@ const commands = new Commands(conversation, connection, subscription, {
   changed: schedule,
   notice: (text) => notices.show(text),
   restore: (text) => composer.restore(text),
+  answered: focusComposer,
 });
 
 const transcript = new Transcript($("transcript"), $("empty"), commands);
@@ -100,7 +101,7 @@ function openThread(id) {
   layout.closeDrawers();
   if (threadInAddress() !== id) history.pushState(null, "", addressOf(id));
   showThread(id);
-  composer.focus();
+  focusComposer();
 }
 
 function showThread(id) {
@@ -125,7 +126,7 @@ function showThread(id) {
 function newThread() {
   if (conversation.items.length === 0 && subscription.ready) {
     layout.closeDrawers();
-    composer.focus();
+    focusComposer();
   } else openThread(newId());
 }
 
@@ -145,6 +146,11 @@ function drawThreads() {
   const title = threads.list.find(({ id }) => id === subscription.threadId)?.title ?? "New thread";
   $("title").textContent = title;
   document.title = title === "New thread" ? "agentrt" : `${title} · agentrt`;
+}
+
+/** On a touch screen focus would bring up the keyboard, which nobody asked for. */
+function focusComposer() {
+  if (window.matchMedia("(hover: hover)").matches) composer.focus();
 }
 
 function send(text) {
@@ -171,7 +177,8 @@ function render() {
     busy: conversation.busy,
     stopping: conversation.stopping,
     paused: conversation.paused,
-    unsent: conversation.pendingUsers().length > 0 && !conversation.busy,
+    pending: conversation.pendingUsers().length > 0,
+    unsent: conversation.pendingUsers().some((item) => item.pending === "unsent"),
   });
   panel.render(checks);
   scroll.follow();
@@ -194,7 +201,6 @@ function showState(state) {
     return;
   }
   subscription.suspend();
-  for (const item of conversation.pendingUsers()) if (item.pending === "unsent") conversation.touch(item);
   quietTimer ||= setTimeout(() => {
     notices.show("No connection to the server. Trying again…", { key: "connection", kind: "warning" });
   }, QUIET);
@@ -207,12 +213,15 @@ function decorate() {
   for (const [id, name] of [
     ["sidebar-open", "menu"], ["sidebar-close", "close"], ["panel-toggle", "pulse"], ["panel-close", "close"], ["jump", "down"],
   ]) $(id).append(icon(name));
+  for (const button of document.querySelectorAll(".top .icon-button, .side-head .icon-button")) {
+    if (button.id !== "theme") button.title = button.getAttribute("aria-label");
+  }
   $("theme").append(icon("sun"), icon("moon"));
   $("new-thread").prepend(icon("plus"));
   for (const text of SUGGESTIONS) {
     const button = el("button", {
       type: "button", class: "suggestion", "data-testid": "suggestion", text,
-      on: { click: () => { send(text); composer.focus(); } },
+      on: { click: () => { send(text); focusComposer(); } },
     });
     $("suggestions").append(el("li", {}, button));
   }
@@ -245,7 +254,7 @@ const first = threadInAddress() ?? newId();
 if (threadInAddress() !== first) history.replaceState(null, "", addressOf(first));
 showThread(first);
 connection.start();
-if (window.matchMedia("(hover: hover)").matches) composer.focus();
+focusComposer();
 
 window.agentrtDebug = {
   text: () => conversation.lastAssistantText(),

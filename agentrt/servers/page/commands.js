@@ -4,7 +4,7 @@
 import { newId } from "./ids.js";
 
 export class Commands {
-  /** hooks: changed(), notice(text, options), restore(text) to the composer. */
+  /** hooks: changed(), notice(text), restore(text) to the composer, answered(). */
   constructor(conversation, connection, subscription, hooks) {
     this.conversation = conversation;
     this.connection = connection;
@@ -137,6 +137,7 @@ export class Commands {
       conversation.setAnswering(false);
     }
     this.hooks.changed();
+    if (!failed) this.hooks.answered();
   }
 }
 

@@ -46,14 +46,15 @@ export class Composer {
     this.sendButton.disabled = this.blocked || !this.text.value.trim();
   }
 
-  render({ busy, stopping, paused, unsent }) {
+  render({ busy, stopping, paused, pending, unsent }) {
     const hadFocus = document.activeElement === this.stopButton;
-    this.blocked = busy || paused || unsent;
+    this.blocked = busy || paused || pending;
     this.sendButton.disabled = this.blocked || !this.text.value.trim();
     this.sendButton.hidden = busy;
     this.stopButton.hidden = !busy;
     this.stopButton.disabled = stopping;
     this.stopButton.querySelector("span").textContent = stopping ? "stopping…" : "Stop";
+    this.hint.dataset.kind = paused || unsent ? "advice" : "keys";
     this.hint.textContent = paused ? "Answer the request above first" : unsent ? "Send again or edit the message above first"
       : busy ? "Escape stops the run" : "Enter sends · Shift + Enter starts a new line";
     if (hadFocus && (!busy || stopping)) this.focus();

@@ -319,9 +319,10 @@ function renderList({ ordered, start, items, loose }, tail) {
       node.append(el("input", { type: "checkbox", disabled: true, checked: item.task, "aria-label": item.task ? "done" : "not done" }));
     }
     const last = tail && index === items.length - 1;
+    const spaced = loose || item.blocks.filter(({ type }) => type === "paragraph").length > 1;
     item.blocks.forEach((block, place) => {
       const unfinished = last && place === item.blocks.length - 1;
-      if (block.type === "paragraph" && !loose) renderInline(node, block.text, unfinished);
+      if (block.type === "paragraph" && !spaced) renderInline(node, block.text, unfinished);
       else node.append(renderBlock(block, unfinished));
     });
     list.append(node);

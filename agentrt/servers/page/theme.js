@@ -19,7 +19,9 @@
     const theme = own === "dark" || own === "light" ? own : system.matches ? "dark" : "light";
     root.dataset.theme = theme;
     const button = document.querySelector("[data-testid=theme-toggle]");
-    button?.setAttribute("aria-label", theme === "dark" ? "Use light colours" : "Use dark colours");
+    const label = theme === "dark" ? "Use light colours" : "Use dark colours";
+    button?.setAttribute("aria-label", label);
+    button?.setAttribute("title", label);
   }
 
   function toggle() {

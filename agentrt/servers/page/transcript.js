@@ -57,7 +57,6 @@ export class Transcript {
       view.node.remove();
       this.views.delete(key);
     }
-    this.root.append(this.together.node, this.working);
   }
 }
 
