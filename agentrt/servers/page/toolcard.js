@@ -3,6 +3,8 @@
 
 import { copyButton, el, icon } from "./dom.js";
 
+const ONE_LINE = 36; // characters
+
 const LABELS = {
   streaming: "writing arguments…",
   running: "running…",
@@ -39,7 +41,7 @@ export class ToolCard {
     this.label.textContent = labelOf(item);
     const args = pretty(item.args);
     if (this.args.textContent !== args) this.args.textContent = args;
-    this.argsPart.hidden = args === "" || args === "{}";
+    this.argsPart.hidden = args === "" || args === "{}" || args === "[]";
     this.resultPart.hidden = item.result === null;
     if (item.result !== null) this.result.textContent = pretty(item.result) || "(empty)";
     this.resultPart.querySelector("span").textContent = item.status === "error" ? "Error" : "Result";
@@ -119,12 +121,14 @@ function part(title, pre) {
   return Object.assign(node, { hidden: true });
 }
 
-/** JSON laid out over several lines; text that is not JSON (yet) as it is. */
+/** JSON laid out, on one line if it is short; text that is not JSON (yet) as it is. */
 function pretty(text) {
   const start = text.trimStart()[0];
   if (start !== "{" && start !== "[") return text;
   try {
-    return JSON.stringify(JSON.parse(text), null, 2);
+    const laidOut = JSON.stringify(JSON.parse(text), null, 2);
+    const line = laidOut.replace(/\n */g, " "); // those inside strings are escaped
+    return line.length <= ONE_LINE ? line : laidOut;
   } catch {
     return text;
   }
