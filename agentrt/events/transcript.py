@@ -174,25 +174,39 @@ class Transcript:
     def _return(self, event: e.ToolReturned) -> None:
         if any(event.call_id in draft.calls for draft in self._drafts.values()):
             self._finish_drafts(partial=False)
-        if not self._asks(event.call_id):
-            return  # the message that asked was cut, and the call with it
-        self.messages.append(
-            ToolMessage(
-                call_id=event.call_id,
-                name=event.name,
-                content=event.content,
-                is_error=event.is_error,
-                synthetic=event.synthetic,
-                writes=event.writes,
-            )
+        result = ToolMessage(
+            call_id=event.call_id,
+            name=event.name,
+            content=event.content,
+            is_error=event.is_error,
+            synthetic=event.synthetic,
+            writes=event.writes,
         )
+        self._place(result)
 
-    def _asks(self, call_id: str) -> bool:
-        """Whether the last message of the model asks for this call."""
-        for message in reversed(self.messages):
+    def _place(self, result: ToolMessage) -> None:
+        """Put a result after its call's message, in call order, as the history has it.
+
+        The call of a message that was cut is in no history, and neither is its result.
+        """
+        for index in range(len(self.messages) - 1, -1, -1):
+            message = self.messages[index]
             if isinstance(message, AssistantMessage):
-                return any(call.id == call_id for call in message.tool_calls)
-        return False
+                break
+        else:
+            return
+        order = {call.id: place for place, call in enumerate(message.tool_calls)}
+        if result.call_id not in order:
+            return
+        index += 1
+        while index < len(self.messages):
+            other = self.messages[index]
+            if not isinstance(other, ToolMessage):
+                break
+            if order.get(other.call_id, -1) > order[result.call_id]:
+                break
+            index += 1
+        self.messages.insert(index, result)
 
     def _finish_model(self, event: e.ModelFinished) -> None:
         self._finish_drafts(partial=event.error is not None)

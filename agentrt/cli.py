@@ -1,0 +1,145 @@
+"""`agentrt serve`: puts the parts together, decides nothing."""
+
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Annotated, Final
+
+import trio
+from cyclopts import App, Parameter
+from rich.console import Console
+from rich.markup import escape
+
+from agentrt.agent.agent import Agent
+from agentrt.core.errors import AgentRTError, describe
+from agentrt.models.catalog import open_model
+from agentrt.runtime.runtime import Runtime, open_runtime
+from agentrt.scopes import cleanup
+from agentrt.servers.base import OriginPolicy
+from agentrt.servers.http import HttpSettings, serve_http
+from agentrt.servers.websocket import serve_websocket
+from agentrt.stores.base import ChatMemory
+from agentrt.stores.in_memory import InMemoryChatMemory
+from agentrt.stores.sqlite import open_sqlite_memory
+from agentrt.tools.demo import demo_tools
+
+__all__ = ["main"]
+
+app = App(name="agentrt", help="A runtime for LLM agents on Trio.")
+
+SYSTEM: Final = "You are a helpful assistant. Use the tools where they help."
+SQLITE: Final = "sqlite:///"
+SHUTDOWN_SECONDS: Final = 4.0
+
+
+@app.command
+async def serve(
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    ws_port: int = 8001,
+    model: Annotated[str, Parameter(env_var="AGENTRT_MODEL")] = "offline/demo",
+    store: str = "memory",
+    allow_origin: tuple[str, ...] = (),
+) -> None:
+    """Serve a demo agent: a page, the AG-UI route, and the WebSocket protocol.
+
+    Parameters
+    ----------
+    host
+        Address to listen on. Whoever reaches it may use the agent.
+    port
+        For HTTP; 0 takes a free one.
+    ws_port
+        For WebSocket; 0 takes a free one.
+    model
+        As `vendor/model-id`: `offline/demo` needs no key, `openai/gpt-4o-mini` takes
+        OPENAI_API_KEY and OPENAI_BASE_URL from the environment.
+    store
+        Where histories are kept: `memory`, or `sqlite:///PATH`.
+    allow_origin
+        A foreign page that may use this server, as `https://example.org`; repeatable.
+    """
+    origins = OriginPolicy(set(allow_origin), {host, "localhost"})
+    async with (
+        open_model(model) as chat_model,
+        open_memory(store) as memory,
+    ):
+        agent = Agent(
+            model=chat_model, system=SYSTEM, tools=demo_tools(), memory=memory
+        )
+        async with open_runtime(agent) as runtime, trio.open_nursery() as nursery:
+            websocket_port = await nursery.start(
+                partial(
+                    serve_websocket, runtime, host=host, port=ws_port, origins=origins
+                )
+            )
+            settings = HttpSettings(
+                websocket_port=websocket_port, model=model, origins=origins
+            )
+            address = await nursery.start(
+                partial(serve_http, runtime, host=host, port=port, settings=settings)
+            )
+            http_port = address.rpartition(":")[2].strip("/")
+            origins.own_ports.add(int(http_port))
+            console = Console(soft_wrap=True)
+            console.print(
+                f"agentrt serves [bold]{model}[/] at "
+                f"[link]http://{_shown(host)}:{http_port}/[/] "
+                f"(WebSocket on port {websocket_port}); Ctrl-C stops it"
+            )
+            await _wait_for_signal()
+            console.print("stopping: runs are ended, clients are told")
+            await _shut_down(runtime)
+            nursery.cancel_scope.cancel(reason="asked to stop")
+
+
+async def _wait_for_signal() -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            return
+
+
+async def _shut_down(runtime: Runtime) -> None:
+    """End the runs, and leave their readers a moment to hear of it."""
+    with cleanup(SHUTDOWN_SECONDS):
+        await runtime.close()
+        await trio.sleep(0.3)
+
+
+def _shown(host: str) -> str:
+    return "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104  only compared
+
+
+@asynccontextmanager
+async def open_memory(store: str) -> AsyncIterator[ChatMemory]:
+    """The memory that `--store` names, for the length of the block.
+
+    Raises:
+        ValueError: there is no such store, or its file cannot be used.
+    """
+    if store == "memory":
+        await trio.lowlevel.checkpoint()
+        yield InMemoryChatMemory()
+    elif store.startswith(SQLITE) and store != SQLITE:
+        async with open_sqlite_memory(store.removeprefix(SQLITE)) as memory:
+            yield memory
+    else:
+        raise ValueError(f"store is {store!r}, expected 'memory' or 'sqlite:///PATH'")
+
+
+def main() -> None:
+    """The command `agentrt`."""
+    failure: BaseException | None = None
+    try:
+        app(backend="trio")
+    except* (AgentRTError, ValueError, OSError) as errors:
+        failure = errors
+    if failure is not None:
+        # Exiting within `except*` would wrap the exit in a group.
+        Console(stderr=True, soft_wrap=True).print(
+            f"[red]error:[/] {escape(describe(failure))}", highlight=False
+        )
+        sys.exit(2)

@@ -1,0 +1,70 @@
+"""Envelopes as the JSON text that goes to clients, made once for all of them."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from attrs import define, field
+
+from agentrt.agui.codec import Dialect, encode, encode_interrupt, encode_resync
+from agentrt.events.types import Envelope, Resync
+
+__all__ = ["FrameCache", "resync_frame", "to_json"]
+
+MAX_FRAMES: Final = 2048
+
+
+def to_json(value: Any) -> str:
+    """Compact JSON. Text that is no valid Unicode is escaped and never an error."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, cut by a model
+        return json.dumps(value, separators=(",", ":"))
+    return text
+
+
+@define
+class FrameCache:
+    """The newest WebSocket frames, so that many readers cost one encoding."""
+
+    _frames: dict[tuple[str, int, Dialect], str] = field(factory=dict, init=False)
+
+    def frame(self, envelope: Envelope, dialect: Dialect) -> str:
+        """The one frame of an envelope."""
+        key = (envelope.conversation_id, envelope.seq, dialect)
+        frame = self._frames.get(key)
+        if frame is None:
+            frame = to_json(
+                {
+                    "threadId": envelope.conversation_id,
+                    "seq": envelope.seq,
+                    "runId": envelope.run_id,
+                    "type": envelope.event.tag,
+                    "events": encode(envelope, dialect),
+                }
+            )
+            if len(self._frames) >= MAX_FRAMES:
+                del self._frames[next(iter(self._frames))]
+            self._frames[key] = frame
+        return frame
+
+
+def resync_frame(resync: Resync, dialect: Dialect) -> str:
+    """The frame that brings a reader up to one number."""
+    run: Mapping[str, Any] | None = None
+    if resync.run_id is not None:
+        run = {"runId": resync.run_id, "startedSeq": resync.run_seq}
+    return to_json(
+        {
+            "threadId": resync.conversation_id,
+            "resync": {
+                "seq": resync.seq,
+                "messages": encode_resync(resync, dialect),
+                "state": None,
+                "run": run,
+                "interrupts": [encode_interrupt(each) for each in resync.interrupts],
+                "open": [*resync.open_messages, *resync.open_calls],
+            },
+        }
+    )

@@ -1,0 +1,291 @@
+"""The WebSocket server: JSON text frames, many conversations over one connection.
+
+A connection only watches: losing it stops no run. Each handler is wrapped, since an
+exception out of one would end the whole server.
+"""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import trio
+from attrs import define, field
+from trio_websocket import (
+    ConnectionClosed,
+    WebSocketConnection,
+    WebSocketRequest,
+)
+from trio_websocket import serve_websocket as serve_connections
+
+from agentrt.agui.codec import Dialect, encode_interrupt
+from agentrt.agui.intake import RunInput, dialect_of, read_run_input
+from agentrt.core.errors import AgentRTError, InputError
+from agentrt.events.types import Resync
+from agentrt.runtime.registry import DEFAULT_AGENT
+from agentrt.runtime.runtime import RunOptions, Runtime
+from agentrt.runtime.session import SessionStatus
+from agentrt.servers.base import MAX_FRAME_BYTES, OriginPolicy, error_body
+from agentrt.servers.frames import FrameCache, resync_frame, to_json
+
+__all__ = ["serve_websocket"]
+
+logger = logging.getLogger(__name__)
+
+MAX_SUBSCRIPTIONS: Final = 64
+"""Of one connection."""
+
+PING_SECONDS: Final = 30.0
+PONG_SECONDS: Final = 20.0
+"""After which a peer that does not answer counts as gone."""
+
+Reply = Mapping[str, Any]
+
+
+async def serve_websocket(
+    runtime: Runtime,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8001,
+    origins: OriginPolicy | None = None,
+    task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until cancelled; tells the port once it listens (0 takes a free one).
+
+    When the runtime is closed, every connection gets its last events and a close frame
+    with code 1001.
+    """
+    allowed = origins or OriginPolicy()
+    cache = FrameCache()
+
+    async def handle(request: WebSocketRequest) -> None:
+        try:
+            await _serve_connection(request, runtime, allowed, cache)
+        except* ConnectionClosed:
+            pass
+        except* Exception:
+            # The connection boundary: one connection's failure ends no other.
+            logger.exception("a WebSocket connection failed")
+
+    async with trio.open_nursery() as nursery:
+        server = await nursery.start(
+            partial(
+                serve_connections,
+                handle,
+                host,
+                port,
+                None,
+                max_message_size=MAX_FRAME_BYTES,
+            )
+        )
+        task_status.started(server.port)
+
+
+async def _serve_connection(
+    request: WebSocketRequest,
+    runtime: Runtime,
+    origins: OriginPolicy,
+    cache: FrameCache,
+) -> None:
+    headers = {name.lower(): value for name, value in request.headers}
+    origin = headers.get(b"origin", b"").decode("latin-1") or None
+    if not origins.allows(origin, host=request.local.address):
+        text = f"origin {origin} may not connect; allow it with --allow-origin\n"
+        await request.reject(403, body=text.encode())
+        return
+    socket = await request.accept()
+    async with trio.open_nursery() as nursery:
+        connection = Connection(runtime, socket, nursery, cache)
+        nursery.start_soon(connection.keep_alive, name="WebSocket keep-alive")
+        await connection.serve()
+        nursery.cancel_scope.cancel(reason="the peer left")
+
+
+@define(eq=False)
+class Connection:
+    """One peer: its requests, and its subscriptions by conversation."""
+
+    _runtime: Runtime
+    _socket: WebSocketConnection
+    _nursery: trio.Nursery = field(repr=False)
+    _cache: FrameCache = field(repr=False)
+    _readers: dict[str, trio.CancelScope] = field(factory=dict, init=False)
+
+    async def serve(self) -> None:
+        """Answer requests until the peer leaves."""
+        while True:
+            text = await self._socket.get_message()
+            await self._send(await self._answer(text))
+
+    async def keep_alive(self) -> None:
+        """Find out that the peer is gone when nothing is said."""
+        while True:
+            await trio.sleep(PING_SECONDS)
+            with trio.move_on_after(PONG_SECONDS) as patience:
+                await self._socket.ping()
+            if patience.cancelled_caught:
+                await self._socket.aclose(1001, "no pong came")
+
+    async def _answer(self, text: str | bytes) -> Reply:
+        id_: Any = None
+        try:
+            request = _read(text)
+            id_ = request.get("id")
+            operation = OPERATIONS.get(str(request.get("op")))
+            if operation is None:
+                known = ", ".join(OPERATIONS)
+                raise InputError(f"op is {request.get('op')!r}, expected one of {known}")
+            reply = await operation(self, request)
+        except AgentRTError as error:
+            return {"id": id_, "ok": False, "error": error_body(error)}
+        return {"id": id_, "ok": True, **reply}
+
+    async def subscribe(self, request: Mapping[str, Any]) -> Reply:
+        """Push the conversation's events; once more moves the reader's place."""
+        thread_id = _thread(request)
+        since = request.get("since")
+        if since is not None and (type(since) is not int or since < 0):
+            raise InputError(f"since is {since!r}, expected a number from 0")
+        if len(self._readers) >= MAX_SUBSCRIPTIONS and thread_id not in self._readers:
+            raise InputError(f"this connection has {MAX_SUBSCRIPTIONS} subscriptions")
+        status = await self._runtime.status(thread_id, agent=_agent(request))
+        self._stop_reading(thread_id)
+        scope = self._readers[thread_id] = trio.CancelScope()
+        dialect = dialect_of(request.get("protocolVersion"))
+        subscription = self._runtime.subscribe(
+            thread_id, since=since, agent=_agent(request)
+        )
+        self._nursery.start_soon(
+            self._push, subscription, scope, dialect, name=f"reader of {thread_id}"
+        )
+        return {"threadId": thread_id, **_status(status)}
+
+    async def unsubscribe(self, request: Mapping[str, Any]) -> Reply:
+        thread_id = _thread(request)
+        await trio.lowlevel.checkpoint()
+        return {"threadId": thread_id, "unsubscribed": self._stop_reading(thread_id)}
+
+    async def run(self, request: Mapping[str, Any]) -> Reply:
+        wanted = _input(request)
+        if wanted.answers is not None:
+            raise InputError("input.resume holds answers: send them with op 'resume'")
+        options = RunOptions(agent=_agent(request), label=wanted.label)
+        run = await self._runtime.start_run(
+            wanted.conversation_id, wanted.messages, options
+        )
+        return {"threadId": run.conversation_id, "runId": run.id, "since": run.since}
+
+    async def resume(self, request: Mapping[str, Any]) -> Reply:
+        wanted = _input(request)
+        if wanted.answers is None:
+            raise InputError("input.resume is empty: it takes one answer an interrupt")
+        options = RunOptions(agent=_agent(request), label=wanted.label)
+        run = await self._runtime.resume(
+            wanted.conversation_id, wanted.answers, options
+        )
+        return {"threadId": run.conversation_id, "runId": run.id, "since": run.since}
+
+    async def stop(self, request: Mapping[str, Any]) -> Reply:
+        run_id = request.get("runId")
+        if run_id is not None and not isinstance(run_id, str):
+            raise InputError(f"runId is {run_id!r}, expected a text")
+        await trio.lowlevel.checkpoint()
+        return {"stopped": self._runtime.stop(_thread(request), run_id)}
+
+    async def status(self, request: Mapping[str, Any]) -> Reply:
+        thread_id = _thread(request)
+        status = await self._runtime.status(thread_id, agent=_agent(request))
+        return {"threadId": thread_id, **_status(status)}
+
+    async def ping(self, request: Mapping[str, Any]) -> Reply:
+        await trio.lowlevel.checkpoint()
+        return {}
+
+    def _stop_reading(self, thread_id: str) -> bool:
+        scope = self._readers.pop(thread_id, None)
+        if scope is not None:
+            scope.cancel(reason="unsubscribed")
+        return scope is not None
+
+    async def _push(
+        self, subscription: Any, scope: trio.CancelScope, dialect: Dialect
+    ) -> None:
+        with scope:
+            while ready := await subscription.batch():
+                for reading in ready:
+                    if isinstance(reading, Resync):
+                        frame = resync_frame(reading, dialect)
+                    else:
+                        frame = self._cache.frame(reading, dialect)
+                    await self._socket.send_message(frame)
+            # The runtime was closed, or the conversation forgotten.
+            await self._socket.aclose(1001, "the conversation was closed here")
+
+    async def _send(self, reply: Reply) -> None:
+        await self._socket.send_message(to_json(reply))
+
+
+OPERATIONS: Final[
+    Mapping[str, Callable[[Connection, Mapping[str, Any]], Awaitable[Reply]]]
+] = {
+    "subscribe": Connection.subscribe,
+    "run": Connection.run,
+    "stop": Connection.stop,
+    "resume": Connection.resume,
+    "status": Connection.status,
+    "unsubscribe": Connection.unsubscribe,
+    "ping": Connection.ping,
+}
+
+
+def _read(text: str | bytes) -> Mapping[str, Any]:
+    if isinstance(text, bytes):
+        raise InputError("the frame is binary, expected JSON text")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the frame is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InputError(f"the frame holds {type(value).__name__}, expected an object")
+    return value
+
+
+def _thread(request: Mapping[str, Any]) -> str:
+    thread_id = request.get("threadId")
+    if not isinstance(thread_id, str) or not 0 < len(thread_id) <= 256:
+        raise InputError(
+            f"threadId is {thread_id!r}, expected a text of 1 to 256 characters"
+        )
+    return thread_id
+
+
+def _agent(request: Mapping[str, Any]) -> str:
+    agent = request.get("agent", DEFAULT_AGENT)
+    if not isinstance(agent, str):
+        raise InputError(f"agent is {agent!r}, expected a text")
+    return agent
+
+
+def _input(request: Mapping[str, Any]) -> RunInput:
+    given = request.get("input")
+    if isinstance(given, dict):
+        given = {"threadId": request.get("threadId"), **given}
+    wanted = read_run_input(given)
+    thread_id = request.get("threadId", wanted.conversation_id)
+    if thread_id != wanted.conversation_id:
+        raise InputError(
+            f"threadId is {thread_id!r} and input.threadId {wanted.conversation_id!r}"
+        )
+    return wanted
+
+
+def _status(status: SessionStatus) -> Reply:
+    return {
+        "seq": status.seq,
+        "status": {
+            "phase": status.phase.value,
+            "runId": status.run_id,
+            "interrupts": [encode_interrupt(each) for each in status.interrupts],
+        },
+    }
