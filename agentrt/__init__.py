@@ -1,0 +1,91 @@
+"""agentrt: a runtime for LLM agents on Trio.
+
+The names that most programs need. All else is in the packages beneath: a leaf, as
+`agentrt.stores.sqlite`, is imported from its module.
+"""
+
+from agentrt.agent.agent import DEFAULT_MAX_ITERATIONS, Agent
+from agentrt.core.context import Context, Slot
+from agentrt.core.errors import AgentRTError, ModelError, ToolError
+from agentrt.core.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from agentrt.core.outcomes import (
+    Approve,
+    Decision,
+    Deny,
+    Interrupt,
+    Reply,
+    Retry,
+    TurnCancelled,
+    TurnCompleted,
+    TurnFailed,
+    TurnOutcome,
+    TurnPaused,
+)
+from agentrt.filters.base import (
+    ChatCall,
+    Filter,
+    IterationCall,
+    ToolUse,
+    TurnCall,
+    hook,
+)
+from agentrt.models.catalog import ModelSettings, open_model
+from agentrt.models.fallback import FallbackModel
+from agentrt.models.retry import RetryPolicy
+from agentrt.runtime.runtime import RunOptions, open_runtime
+from agentrt.scopes import Deadlines
+from agentrt.tools.base import Tool, ToolResult, tool
+from agentrt.tools.registry import ToolRegistry
+from agentrt.tools.signature import Param
+
+__all__ = [
+    "DEFAULT_MAX_ITERATIONS",
+    "Agent",
+    "AgentRTError",
+    "Approve",
+    "AssistantMessage",
+    "ChatCall",
+    "Context",
+    "Deadlines",
+    "Decision",
+    "Deny",
+    "FallbackModel",
+    "Filter",
+    "Interrupt",
+    "IterationCall",
+    "Message",
+    "ModelError",
+    "ModelSettings",
+    "Param",
+    "Reply",
+    "Retry",
+    "RetryPolicy",
+    "RunOptions",
+    "Slot",
+    "SystemMessage",
+    "Tool",
+    "ToolCall",
+    "ToolError",
+    "ToolMessage",
+    "ToolRegistry",
+    "ToolResult",
+    "ToolUse",
+    "TurnCall",
+    "TurnCancelled",
+    "TurnCompleted",
+    "TurnFailed",
+    "TurnOutcome",
+    "TurnPaused",
+    "UserMessage",
+    "hook",
+    "open_model",
+    "open_runtime",
+    "tool",
+]

@@ -35,7 +35,7 @@ SHUTDOWN_SECONDS: Final = 4.0
 
 
 @app.command
-async def serve(
+async def serve(  # noqa: PLR0913  each is an option of the command
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
@@ -110,7 +110,7 @@ async def _shut_down(runtime: Runtime) -> None:
 
 
 def _shown(host: str) -> str:
-    return "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104  only compared
+    return "127.0.0.1" if host == "0.0.0.0" else host
 
 
 @asynccontextmanager

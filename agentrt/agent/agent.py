@@ -1,7 +1,7 @@
 """`Agent`: what a user builds: a model, tools, filters, and how they are used.
 
-An agent is a definition. All state of a turn is in the turn, all state of a conversation
-in the stores, so one agent serves any number of conversations at once.
+An agent is a definition. All state of a turn is in the turn, all state of a
+conversation in the stores, so one agent serves any number of conversations at once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +43,12 @@ __all__ = ["DEFAULT_MAX_ITERATIONS", "Agent"]
 DEFAULT_MAX_ITERATIONS: Final = 10
 
 
+def _registry(
+    tools: ToolRegistry | Sequence[Tool | Callable[..., Any]],
+) -> ToolRegistry:
+    return tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+
+
 @define(kw_only=True)
 class Agent:
     """A model with tools, in a loop.
@@ -58,7 +64,7 @@ class Agent:
     system: str = ""
     """The system prompt. Sent with each model call, never stored."""
 
-    tools: ToolRegistry = field(factory=ToolRegistry, converter=lambda t: _registry(t))
+    tools: ToolRegistry = field(factory=ToolRegistry, converter=_registry)
     """Tools, or plain functions: `Agent(tools=[get_weather])`."""
 
     filters: Sequence[Filter] = ()
@@ -231,9 +237,3 @@ class _Occupied:
 
     def __exit__(self, *_: object) -> None:
         del self._busy[self._conversation_id]
-
-
-def _registry(
-    tools: ToolRegistry | Sequence[Tool | Callable[..., Any]],
-) -> ToolRegistry:
-    return tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)

@@ -71,4 +71,6 @@ def _ask_policy(
     except Exception as error:  # noqa: BLE001  a policy's failure must not allow a call
         why = describe(error)
     logger.error("the approval policy for %r failed: %s", request.name, why)
-    return Ruling(Verdict.ASK, f"the approval policy for {request.name!r} failed: {why}")
+    return Ruling(
+        Verdict.ASK, f"the approval policy for {request.name!r} failed: {why}"
+    )

@@ -77,9 +77,7 @@ class ChatClient:
         self._chat = compile_hooks(chat_hooks, self._call_model)
         self._tool = compile_hooks(tool_hooks, self._run_tool)
 
-    async def invoke_chat(
-        self, request: ChatRequest, context: Context
-    ) -> ChatResponse:
+    async def invoke_chat(self, request: ChatRequest, context: Context) -> ChatResponse:
         """Ask the model, through the chat hooks. Tools that it asks for do not run.
 
         Raises:
@@ -95,13 +93,13 @@ class ChatClient:
         """
         return await self._tool(request, context)
 
-    async def _call_model(
-        self, request: ChatRequest, context: Context
-    ) -> ChatResponse:
+    async def _call_model(self, request: ChatRequest, context: Context) -> ChatResponse:
         call = _ModelCall(context, self._token_chain(), call_ids(request.messages))
         call.begin()
         try:
-            with deadline("model", self.model_seconds, cut=f"a call of {self.model.ref}"):
+            with deadline(
+                "model", self.model_seconds, cut=f"a call of {self.model.ref}"
+            ):
                 response = await self.model.call(
                     evolve(request, messages=mend(request.messages)), call.context
                 )

@@ -90,7 +90,9 @@ def find_history_faults(
                 seen.add(call.id)
                 waiting[call.id] = None
     may_wait = set(open_calls)
-    faults.extend(f"call {id_!r} has no result" for id_ in waiting if id_ not in may_wait)
+    faults.extend(
+        f"call {id_!r} has no result" for id_ in waiting if id_ not in may_wait
+    )
     return faults
 
 
@@ -129,4 +131,6 @@ def _result_of(call: ToolCall, strays: Mapping[str, list[ToolMessage]]) -> ToolM
     known = strays.get(call.id)
     if known:
         return known.pop(0)
-    return synthetic_result(call, NOT_STARTED.format(why="its result was never recorded"))
+    return synthetic_result(
+        call, NOT_STARTED.format(why="its result was never recorded")
+    )

@@ -65,16 +65,14 @@ class Loop:
     options: Mapping[str, Any]
     max_iterations: int
     deadlines: Deadlines
-    _iterate: Inner[IterationRequest, IterationResponse] = field(
-        init=False, repr=False
-    )
+    _iterate: Inner[IterationRequest, IterationResponse] = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         hooks = [f.iteration for f in self.client.filters if f.iteration is not None]
         self._iterate = compile_hooks(hooks, self._run_iteration)
 
     async def run_turn(self, request: TurnRequest, context: Context) -> TurnOutcome:
-        """One turn, or the second half of a paused one. Expected failures are values."""
+        """One turn, or a paused one's second half. Expected failures are values."""
         account = TurnAccount(context, self.max_iterations, context.values)
         inner = evolve(
             context,
@@ -119,7 +117,7 @@ class Loop:
     async def _begin(
         self, messages: Sequence[Message], context: Context, account: TurnAccount
     ) -> None:
-        """Answer the calls that an earlier turn left open, and keep the new messages."""
+        """Answer the calls that an earlier turn left open; keep the new messages."""
         if self.memory is None:
             return
         known = await self.memory.history(context.conversation_id)
@@ -296,7 +294,9 @@ class Loop:
         snapshot = resume.snapshot
         account.take_up(snapshot)
         message = snapshot.message
-        batch = ToolBatch(self.client, evolve(context, values=account.values), account.emit)
+        batch = ToolBatch(
+            self.client, evolve(context, values=account.values), account.emit
+        )
         answered = apply_answers(snapshot, resume.answers)
         try:
             for call, reason in answered.denied:
@@ -337,9 +337,7 @@ class Loop:
         if scope.cancelled_caught:
             logger.error("the memory did not take %d results in time", len(results))
 
-    def _fold(
-        self, writes: Sequence[Mapping[str, Any]], account: TurnAccount
-    ) -> None:
+    def _fold(self, writes: Sequence[Mapping[str, Any]], account: TurnAccount) -> None:
         folded = fold_writes(account.values, writes, self.slots)
         account.values = folded.values
         for conflict in folded.conflicts:

@@ -4,7 +4,8 @@ Also the place where calls get the ids that everybody will know them by: the pro
 or ours where that is missing, empty, or was used before.
 """
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from attrs import define, evolve, field
@@ -29,11 +30,11 @@ class _Call:
 
 @define
 class MessageStream:
-    """Feed it deltas, then end it once: by `finish` with the whole message, or `cut`."""
+    """Feed it deltas, then end it once: by `finish`, or by `cut`."""
 
     message_id: str
     _emit: Callable[[e.Event], None]
-    _taken: Set[str]
+    _taken: AbstractSet[str]
     """Call ids that are in the history already."""
 
     _text_is_open: bool = field(default=False, init=False)
@@ -43,13 +44,13 @@ class MessageStream:
 
     def feed(self, delta: Delta) -> None:
         """Tell what is new."""
-        kind = type(delta)
-        if kind is TextDelta:
-            self._say(delta.text)
-        elif kind is ReasoningDelta:
-            self._think(delta.text)
-        elif isinstance(delta, ToolCallDelta):
-            self._call(delta)
+        match delta:
+            case TextDelta():
+                self._say(delta.text)
+            case ReasoningDelta():
+                self._think(delta.text)
+            case ToolCallDelta():
+                self._call(delta)
 
     def feed_whole(self, message: AssistantMessage) -> None:
         """Tell a message's words that did not stream."""

@@ -23,6 +23,7 @@ from agentrt.core.parts import Content
 
 __all__ = ["Answered", "apply_answers", "check_answers"]
 
+
 @frozen(kw_only=True)
 class Answered:
     """What became of the waiting calls, in the order of their interrupts."""
@@ -70,9 +71,7 @@ def check_answers(
                 raise AnswerError(f"edited arguments for {call.name!r}: {fault}")
 
 
-def apply_answers(
-    snapshot: PauseSnapshot, answers: Mapping[str, Decision]
-) -> Answered:
+def apply_answers(snapshot: PauseSnapshot, answers: Mapping[str, Decision]) -> Answered:
     """Sort the waiting calls by their answers, which were checked before.
 
     What is no `Approve` and no `Reply` is a denial.
@@ -83,10 +82,11 @@ def apply_answers(
     for interrupt in snapshot.interrupts:
         call = interrupt.call
         match answers.get(interrupt.id):
-            case Approve(arguments=None):
-                approved.append(call)
             case Approve(arguments=arguments):
-                approved.append(evolve(call, arguments=arguments))
+                edited = (
+                    call if arguments is None else evolve(call, arguments=arguments)
+                )
+                approved.append(edited)
             case Reply(content=content):
                 replied.append((call, content))
             case Deny(reason=reason):

@@ -1,8 +1,9 @@
 """The calls of one message: at once or in order; a truthful result for each.
 
-Every call gets the same context, that of the start of the batch. A call's result is told
-when that call ends; at the barrier results stand in call order. Whatever ends the batch,
-each call then has exactly one result: what it returned, "was not started", or "was cut".
+Every call gets the same context, that of the start of the batch. A call's result is
+told when that call ends; at the barrier results stand in call order. Whatever ends the
+batch, each call then has exactly one result: what it returned, "was not started", or
+"was cut".
 """
 
 import json
@@ -71,9 +72,7 @@ class ToolBatch:
         except BaseExceptionGroup as group:
             raise _only_leaf(group) from None
 
-    def answer(
-        self, call: ToolCall, status: CallStatus, content: Content
-    ) -> None:
+    def answer(self, call: ToolCall, status: CallStatus, content: Content) -> None:
         """Give a call a result that no tool said."""
         message = synthetic_result(call, "")
         is_error = status != "replied"
@@ -155,7 +154,7 @@ class ToolBatch:
 
 
 def storable(message: ToolMessage) -> ToolMessage:
-    """The message as it can be written down: live objects in `writes` by their names."""
+    """The message as it can be written down: of live objects, their names."""
     if not message.writes:
         return message
     return evolve(message, writes=_storable(message.writes))

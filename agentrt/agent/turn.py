@@ -93,15 +93,15 @@ class TurnAccount:
 
     def emit(self, event: e.Event) -> None:
         """Note what matters and tell it on."""
-        kind = type(event)
-        if kind is e.MessageDelta:
-            self._texts.append(event.text)
-        elif kind is e.MessageThinking:
-            self._thoughts.append(event.text)
-        elif kind is e.ModelStarted:
-            self.message_id = event.message_id
-            self.told.add(event.message_id)
-            self._texts, self._thoughts = [], []
+        match event:
+            case e.MessageDelta():
+                self._texts.append(event.text)
+            case e.MessageThinking():
+                self._thoughts.append(event.text)
+            case e.ModelStarted():
+                self.message_id = event.message_id
+                self.told.add(event.message_id)
+                self._texts, self._thoughts = [], []
         self._tell(event)
         if isinstance(event, e.ModelFinished) and event.usage is not None:
             self.usage.append(event.usage)
@@ -121,4 +121,3 @@ class TurnAccount:
     def _tell(self, event: e.Event) -> None:
         if self._outer.emit is not None:
             self._outer.emit(event)
-

@@ -1,4 +1,4 @@
-"""AG-UI out: events and messages as the frontend protocol's JSON, in two dialects. Pure.
+"""AG-UI out: events and messages as the protocol's JSON, in two dialects. Pure.
 
 Each of our events becomes none, one or two of theirs. Optional members are absent and
 never null; nothing is sent that the protocol does not know. `seq` travels beside the
@@ -244,7 +244,7 @@ def encode_messages(
     *,
     raw_arguments: Mapping[str, str] | None = None,
 ) -> Sequence[Json]:
-    """Messages as AG-UI holds them. `raw_arguments` by call id wins over parsed ones."""
+    """Messages as AG-UI holds them. `raw_arguments`, by call id, win over parsed."""
     return [_message(message, dialect, raw_arguments or {}) for message in messages]
 
 

@@ -1,8 +1,8 @@
 """AG-UI in: the JSON of a run request to values, and what it asks for. Pure.
 
-The server's history is the truth: of the messages only what the user said last is taken.
-An answer to an interrupt approves only if it says so outright; all else denies. What has
-the wrong form is refused with its path, and nothing happens.
+The server's history is the truth: of the messages only what the user said last is
+taken. An answer to an interrupt approves only if it says so outright; all else denies.
+What has the wrong form is refused with its path, and nothing happens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -170,7 +170,9 @@ def _part(value: Any, path: str) -> Part:
 
 
 def _first(source: Mapping[str, Any], keys: Sequence[str]) -> str | None:
-    return next((v for key in keys if isinstance(v := source.get(key), str) and v), None)
+    return next(
+        (v for key in keys if isinstance(v := source.get(key), str) and v), None
+    )
 
 
 def _id(
@@ -181,7 +183,8 @@ def _id(
         return ""
     if not isinstance(id_, str) or not (id_ or not required) or len(id_) > MAX_ID:
         raise InputError(
-            f"{path}.{name} is {_show(id_)}, expected a text of 1 to {MAX_ID} characters"
+            f"{path}.{name} is {_show(id_)}, "
+            f"expected a text of 1 to {MAX_ID} characters"
         )
     return id_
 

@@ -195,7 +195,7 @@ def add_usage(entries: Iterable[Usage]) -> Sequence[Usage]:
 
 
 def _add(one: Usage, other: Usage) -> Usage:
-    sums: dict[str, int | None] = {}
+    sums: dict[str, Any] = {}
     for name in COUNTS:
         counts = [getattr(one, name), getattr(other, name)]
         known = [count for count in counts if count is not None]
@@ -229,7 +229,7 @@ class ChatResponse:
     fallback: FallbackReport | None = None
 
 
-# Deltas are made for each token: `define` without `frozen` takes 0.13 µs against 0.44.
+# Deltas are made for each token: `define` without `frozen` takes 0.13 us against 0.44.
 # By convention nobody changes one.
 @define(kw_only=True)
 class TextDelta:

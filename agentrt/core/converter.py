@@ -88,7 +88,7 @@ def _register_union(converter: cattrs.Converter, union: Any) -> None:
     members: Mapping[str, type] = {cls.__name__: cls for cls in get_args(union)}
 
     def structure(value: Any, _: Any) -> Any:
-        name = value.get(TAG) if isinstance(value, Mapping) else None
+        name = str(value.get(TAG)) if isinstance(value, Mapping) else ""
         if name not in members:
             raise ValueError(f"{TAG} is {name!r}, expected one of {', '.join(members)}")
         rest = {key: item for key, item in value.items() if key != TAG}
@@ -104,10 +104,12 @@ def _register_union(converter: cattrs.Converter, union: Any) -> None:
 def _register_content(converter: cattrs.Converter) -> None:
     """A text, or parts: cattrs cannot tell the two apart by itself."""
 
+    part_type: Any = Part
+
     def structure(value: Any, _: Any) -> Content:
         if isinstance(value, str):
             return value
-        return tuple(converter.structure(part, Part) for part in value)
+        return tuple(converter.structure(part, part_type) for part in value)
 
     def unstructure(value: Content) -> Any:
         if isinstance(value, str):

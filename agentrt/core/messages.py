@@ -206,7 +206,7 @@ def last_user_message(messages: Iterable[Message]) -> UserMessage | None:
 
 
 def without_blocks(messages: Iterable[Message]) -> Sequence[Message]:
-    """The same messages without opaque blocks: for a provider that did not make them."""
+    """The same messages without opaque blocks, for another provider than theirs."""
     return tuple(
         evolve(message, blocks=None)
         if isinstance(message, AssistantMessage) and message.blocks is not None

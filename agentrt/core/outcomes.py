@@ -32,7 +32,9 @@ __all__ = [
     "TurnPaused",
 ]
 
-CallStatus: TypeAlias = Literal["ok", "error", "denied", "replied", "cut", "not_started"]
+CallStatus: TypeAlias = Literal[
+    "ok", "error", "denied", "replied", "cut", "not_started"
+]
 
 
 @frozen(kw_only=True)

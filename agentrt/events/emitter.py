@@ -9,7 +9,8 @@ number.
 
 import logging
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
 from attrs import define, evolve, field
@@ -122,7 +123,7 @@ class Emitter:
             else:
                 self._emit(ReasoningEnded(message_id=id_))
 
-    def _answer_calls(self, why: str, *, but: Set[str]) -> None:
+    def _answer_calls(self, why: str, *, but: AbstractSet[str]) -> None:
         """No call stays without a result, unless a person is to answer it."""
         text = f"The call did not complete: the run ended ({why})."
         for id_, name in list(self.grammar.unanswered.items()):

@@ -147,9 +147,7 @@ def _is_open(grammar: Grammar, id_: str, kind: str) -> Broken | None:
     return None
 
 
-def _says_something(
-    grammar: Grammar, id_: str, kind: str, text: str
-) -> Broken | None:
+def _says_something(grammar: Grammar, id_: str, kind: str, text: str) -> Broken | None:
     if not text:
         return "empty", f"{kind} {id_!r} got an empty delta"
     return _is_open(grammar, id_, kind)

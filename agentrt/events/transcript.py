@@ -99,7 +99,11 @@ class Transcript:
             seq=seq,
             messages=(
                 *self.messages,
-                *(draft.build(partial=True) for draft in drafts if not draft.is_empty()),
+                *(
+                    draft.build(partial=True)
+                    for draft in drafts
+                    if not draft.is_empty()
+                ),
             ),
             reasoning=(*self.reasoning, *_blocks_of(drafts)),
             open_messages=(*texts, *(block.id for block in blocks if block.is_open)),

@@ -103,7 +103,7 @@ class MessageStarted:
     message_id: str
 
 
-# `define`, not `frozen`, for what comes with each token: 0.13 µs against 0.44.
+# `define`, not `frozen`, for what comes with each token: 0.13 us against 0.44.
 @define(kw_only=True)
 class MessageDelta:
     tag: ClassVar[str] = "message/delta"

@@ -1,0 +1,47 @@
+"""What surrounds the work: the contract and the memory filter."""
+
+from agentrt.filters.base import (
+    UNSET,
+    Call,
+    ChatCall,
+    Filter,
+    Hook,
+    Inner,
+    IterationCall,
+    IterationRequest,
+    IterationResponse,
+    NextIteration,
+    Resumption,
+    TokenChain,
+    TokenTransform,
+    ToolRequest,
+    ToolUse,
+    TurnCall,
+    TurnRequest,
+    compile_hooks,
+    hook,
+)
+from agentrt.filters.memory import memory_filter
+
+__all__ = [
+    "UNSET",
+    "Call",
+    "ChatCall",
+    "Filter",
+    "Hook",
+    "Inner",
+    "IterationCall",
+    "IterationRequest",
+    "IterationResponse",
+    "NextIteration",
+    "Resumption",
+    "TokenChain",
+    "TokenTransform",
+    "ToolRequest",
+    "ToolUse",
+    "TurnCall",
+    "TurnRequest",
+    "compile_hooks",
+    "hook",
+    "memory_filter",
+]

@@ -67,7 +67,5 @@ def tell(message: AssistantMessage, context: Context) -> None:
     for index, call in enumerate(message.tool_calls):
         arguments = call.invalid_arguments or text_of_value(call.arguments)
         sink(
-            ToolCallDelta(
-                index=index, id=call.id, name=call.name, arguments=arguments
-            )
+            ToolCallDelta(index=index, id=call.id, name=call.name, arguments=arguments)
         )

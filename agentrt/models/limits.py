@@ -56,7 +56,7 @@ class ModelCatalog:
             if spec.ref in by_ref:
                 raise ValueError(f"model {spec.ref!r} is in the catalog twice")
             by_ref[spec.ref] = spec
-        self.__attrs_init__(specs=by_ref)  # type: ignore[attr-defined]  # attrs makes it
+        self.__attrs_init__(specs=by_ref)
 
     def find(self, ref: str) -> ModelSpec | None:
         return self._specs.get(ref)

@@ -242,7 +242,7 @@ SKY: Final = (
 )
 
 STORY: Final = "\n\n".join(
-    f"**Chapter {number}.** Once more the runner set out, and this was journey {number}. "
+    f"**Chapter {number}.** Once more the runner set out; this was journey {number}. "
     f"The road went on for {number * 7} miles, past {number + 2} mills and over "
     f"{number} rivers, and at each bridge somebody counted: one, two, three, and none "
     "was missing. When the light went, the runner slept; when it came back, the runner "

@@ -80,6 +80,4 @@ class HttpTransport(Protocol):
     `agentrt.testing.check_http_transport` tests this.
     """
 
-    def send(
-        self, request: HttpRequest
-    ) -> AbstractAsyncContextManager[HttpReply]: ...
+    def send(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpReply]: ...

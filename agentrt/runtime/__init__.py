@@ -1,0 +1,26 @@
+"""Sessions, runs, subscriptions."""
+
+from agentrt.runtime.phases import NEXT_PHASE, Action, Phase, next_phase
+from agentrt.runtime.registry import DEFAULT_AGENT, AgentRegistry, Agents
+from agentrt.runtime.runtime import RunOptions, Runtime, open_runtime
+from agentrt.runtime.session import Run, Session, SessionStatus
+from agentrt.runtime.subscriptions import BATCH, Reading, Subscription
+
+__all__ = [
+    "BATCH",
+    "DEFAULT_AGENT",
+    "NEXT_PHASE",
+    "Action",
+    "AgentRegistry",
+    "Agents",
+    "Phase",
+    "Reading",
+    "Run",
+    "RunOptions",
+    "Runtime",
+    "Session",
+    "SessionStatus",
+    "Subscription",
+    "next_phase",
+    "open_runtime",
+]

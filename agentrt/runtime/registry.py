@@ -34,7 +34,7 @@ class AgentRegistry:
             by_name[agent.name] = agent
         if not by_name:
             raise ValueError("there is no agent: hand in at least one")
-        self.__attrs_init__(by_name)  # type: ignore[attr-defined]  # attrs makes it
+        self.__attrs_init__(by_name)
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -51,7 +51,9 @@ class AgentRegistry:
             agent = next(iter(self._agents.values()))
         if agent is None:
             names = ", ".join(repr(name) for name in self._agents)
-            raise UnknownAgentError(f"there is no agent {agent_id!r}; there are {names}")
+            raise UnknownAgentError(
+                f"there is no agent {agent_id!r}; there are {names}"
+            )
         return agent
 
 

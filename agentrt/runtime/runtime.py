@@ -1,7 +1,7 @@
 """`open_runtime`: runs that outlive whoever started them.
 
-A connection, a subscription and a run are three lifetimes. The runtime owns the tasks of
-all runs; leaving its block ends them, each with its terminal event.
+A connection, a subscription and a run are three lifetimes. The runtime owns the tasks
+of all runs; leaving its block ends them, each with its terminal event.
 """
 
 import logging
@@ -15,7 +15,6 @@ import trio
 from attrs import define, evolve, field, frozen
 
 from agentrt.agent.agent import Agent
-from agentrt.core.context import Context
 from agentrt.core.errors import (
     AgentRTError,
     RuntimeClosedError,
@@ -24,7 +23,7 @@ from agentrt.core.errors import (
     describe,
 )
 from agentrt.core.ids import new_id
-from agentrt.core.messages import Message, user_messages
+from agentrt.core.messages import Message, UserMessage, user_messages
 from agentrt.core.outcomes import (
     Decision,
     TurnCancelled,
@@ -191,12 +190,10 @@ class Runtime:
         session = await self._open(conversation_id, self.agents.get(agent))
         return session.status()
 
-    async def forget(
-        self, conversation_id: str, *, agent: str = DEFAULT_AGENT
-    ) -> None:
+    async def forget(self, conversation_id: str, *, agent: str = DEFAULT_AGENT) -> None:
         """Stop what runs, end all readers, and drop history, pause and events.
 
-        Its last number is kept: if the conversation begins again, it goes on from there.
+        Its last number is kept: should it begin again, it goes on from there.
         """
         owner = self.agents.get(agent)
         session = self._sessions.get(conversation_id)
@@ -264,8 +261,9 @@ class Runtime:
     ) -> None:
         outcome: TurnOutcome | None = None
         try:
-            with run.cancel_scope, deadline(
-                "run", options.deadline_seconds, cut="the run"
+            with (
+                run.cancel_scope,
+                deadline("run", options.deadline_seconds, cut="the run"),
             ):
                 outcome = await turn(session.context(run, options.values))
         except* AgentRTError as errors:
@@ -385,7 +383,9 @@ def _fresh(messages: Sequence[Message], session: Session) -> Sequence[Message]:
     """
     known = {message.id for message in session.transcript.messages}
     return tuple(
-        evolve(message, id=new_id()) if message.id in known else message
+        evolve(message, id=new_id())
+        if isinstance(message, UserMessage) and message.id in known
+        else message
         for message in messages
     )
 

@@ -136,9 +136,7 @@ class Session:
         """Events of the last run that could not be recorded."""
         return 0 if self._emitter is None else self._emitter.drops
 
-    def open(
-        self, history: Sequence[Message], interrupts: Sequence[Interrupt]
-    ) -> None:
+    def open(self, history: Sequence[Message], interrupts: Sequence[Interrupt]) -> None:
         """Take up what the stores know of the conversation."""
         self.transcript.messages.extend(history)
         self.transcript.interrupts = interrupts

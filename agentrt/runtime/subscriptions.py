@@ -46,7 +46,7 @@ class Subscription:
         return ready[0]
 
     async def batch(self) -> Sequence[Reading]:
-        """Wait for something, then all that is ready, up to `BATCH`; empty at the end."""
+        """Wait, then give all that is ready, up to `BATCH`; nothing at the end."""
         return await self._read(BATCH)
 
     async def _read(self, limit: int) -> Sequence[Reading]:

@@ -76,7 +76,7 @@ class HttpSettings:
     """For which a run of the AG-UI route goes on after its client left."""
 
 
-async def serve_http(
+async def serve_http(  # noqa: PLR0913  keyword-only, and told apart by name
     runtime: Runtime,
     *,
     host: str = "127.0.0.1",
@@ -100,7 +100,7 @@ async def serve_http(
         open_disconnects(runtime, grace_seconds=settings.grace_seconds) as left,
         trio.open_nursery() as nursery,
     ):
-        app = _Routes(runtime, settings, left).app()
+        app: Any = _Routes(runtime, settings, left).app()
         binds = await nursery.start(
             partial(serve, app, config, shutdown_trigger=shutdown)
         )
@@ -167,9 +167,7 @@ class _Routes:
             start = self._runtime.resume(conversation_id, wanted.answers, options)
         run = await start
         headers = [(k.encode(), v.encode()) for k, v in cors.items()]
-        return RunStream(
-            self._runtime, run, agent, wanted.dialect, self._left, headers
-        )
+        return RunStream(self._runtime, run, agent, wanted.dialect, self._left, headers)
 
     async def _stop(self, request: Request, cors: Mapping[str, str]) -> Response:
         """Stop the run in flight of a thread; with `{"runId"}`, only that one."""

@@ -90,7 +90,7 @@ async def _serve_connection(
 ) -> None:
     headers = {name.lower(): value for name, value in request.headers}
     origin = headers.get(b"origin", b"").decode("latin-1") or None
-    if not origins.allows(origin, host=request.local.address):
+    if not origins.allows(origin, host=_address(request)):
         text = f"origin {origin} may not connect; allow it with --allow-origin\n"
         await request.reject(403, body=text.encode())
         return
@@ -100,6 +100,12 @@ async def _serve_connection(
         nursery.start_soon(connection.keep_alive, name="WebSocket keep-alive")
         await connection.serve()
         nursery.cancel_scope.cancel(reason="the peer left")
+
+
+def _address(request: WebSocketRequest) -> str | None:
+    """Ours, as the peer reached it."""
+    local = request.local
+    return None if isinstance(local, str) else str(local.address)
 
 
 @define(eq=False)
@@ -135,7 +141,9 @@ class Connection:
             operation = OPERATIONS.get(str(request.get("op")))
             if operation is None:
                 known = ", ".join(OPERATIONS)
-                raise InputError(f"op is {request.get('op')!r}, expected one of {known}")
+                raise InputError(
+                    f"op is {request.get('op')!r}, expected one of {known}"
+                )
             reply = await operation(self, request)
         except AgentRTError as error:
             return {"id": id_, "ok": False, "error": error_body(error)}

@@ -1,0 +1,20 @@
+"""What is kept: contracts, the ring, and the defaults."""
+
+from agentrt.stores.base import ChatMemory, EventStore, PauseStore
+from agentrt.stores.in_memory import (
+    InMemoryChatMemory,
+    InMemoryEventStore,
+    InMemoryPauseStore,
+)
+from agentrt.stores.ring import EventRing, weight
+
+__all__ = [
+    "ChatMemory",
+    "EventRing",
+    "EventStore",
+    "InMemoryChatMemory",
+    "InMemoryEventStore",
+    "InMemoryPauseStore",
+    "PauseStore",
+    "weight",
+]

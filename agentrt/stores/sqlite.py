@@ -44,11 +44,13 @@ CLEAR = "delete from message where conversation_id = ?"
 class SqliteChatMemory:
     """A `ChatMemory` in a file. Made by `open_sqlite_memory`."""
 
-    _connection: apsw.Connection = field(repr=False)
+    _connection: apsw.AsyncConnection = field(repr=False)
 
     async def append(self, conversation_id: str, messages: Sequence[Message]) -> None:
         rows = [[_key(message.id), message_to_json(message)] for message in messages]
-        await self._connection.execute(APPEND, (_key(conversation_id), json.dumps(rows)))
+        await self._connection.execute(
+            APPEND, (_key(conversation_id), json.dumps(rows))
+        )
 
     async def history(self, conversation_id: str) -> Sequence[Message]:
         cursor = await self._connection.execute(HISTORY, (_key(conversation_id),))
@@ -76,7 +78,9 @@ async def open_sqlite_memory(path: str | Path) -> AsyncIterator[SqliteChatMemory
     try:
         connection = await apsw.Connection.as_async(str(path))
     except apsw.CantOpenError:
-        raise ValueError(f"{str(path)!r} cannot be opened: does its folder exist?") from None
+        raise ValueError(
+            f"{str(path)!r} cannot be opened: does its folder exist?"
+        ) from None
     try:
         await _prepare(connection, path)
         yield SqliteChatMemory(connection)
@@ -85,7 +89,7 @@ async def open_sqlite_memory(path: str | Path) -> AsyncIterator[SqliteChatMemory
             await connection.aclose()
 
 
-async def _prepare(connection: apsw.Connection, path: str | Path) -> None:
+async def _prepare(connection: apsw.AsyncConnection, path: str | Path) -> None:
     try:
         await connection.pragma("busy_timeout", 5000)
         await connection.pragma("journal_mode", "wal")

@@ -2,8 +2,8 @@
 
 Lenient where a model's meaning is plain: numbers and truth values written as text, null
 for a parameter that may be absent, names that no parameter has. All else is a fault;
-all faults are found at once, each with its JSON path, in words that the model can act on.
-A schema's references are never fetched.
+all faults are found at once, each with its JSON path, in words that the model can act
+on. A schema's references are never fetched.
 """
 
 import json
@@ -165,11 +165,9 @@ def _word(error: ValidationError) -> str:
 
 def _missing(error: ValidationError) -> Iterable[str]:
     """The one name that this error is about: jsonschema reports each on its own."""
-    return (
-        name
-        for name in error.validator_value
-        if name not in error.instance and repr(name) in error.message
-    )
+    names: Any = error.validator_value
+    instance: Any = error.instance
+    return (n for n in names if n not in instance and repr(n) in error.message)
 
 
 def _show(value: Any) -> str:

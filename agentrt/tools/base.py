@@ -29,7 +29,7 @@ class ToolResult:
 
     is_error: bool = False
     writes: Mapping[str, Any] = field(factory=dict)
-    """State slots that this call changes; see `fold_writes`. An error writes nothing."""
+    """State slots that this call changes: see `fold_writes`. Errors write nothing."""
 
     @classmethod
     def of(cls, value: Any) -> "ToolResult":
@@ -118,13 +118,13 @@ def tool(
 
 
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make a `Tool` of a function: its docstring describes it, its signature is the schema.
+    """Make a `Tool` of a function: its docstring and signature describe it.
 
-    Parameters are described in the docstring, in Google's, NumPy's or Sphinx's style, or
-    by `Annotated[str, "what it is"]`; `Annotated` takes constraints too, as
-    `Annotated[int, Range(1, 50)]`. A parameter without a default is required. A
-    parameter annotated as `Context` gets the call's context and is not shown to the
-    model. A function that is not async runs in a worker thread.
+    Parameters are described in the docstring, in Google's, NumPy's or Sphinx's style,
+    or by `Annotated[str, "what it is"]`; constraints go with them, as in
+    `Annotated[int, Param("how many", minimum=1, maximum=50)]`. A parameter without a
+    default is required. One annotated as `Context` gets the call's context and is not
+    shown to the model. A function that is not async runs in a worker thread.
 
     Raises:
         ToolDefinitionError: an option or the signature cannot work; says which.

@@ -57,8 +57,8 @@ def _evaluate(node: ast.AST) -> float:
             result: float = OPERATORS[type(op)](_evaluate(left), _evaluate(right))
             return result
         case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS:
-            result = OPERATORS[type(op)](_evaluate(operand))
-            return result
+            negated: float = OPERATORS[type(op)](_evaluate(operand))
+            return negated
     raise ToolError("only numbers, + - * / and parentheses are allowed")
 
 
@@ -106,7 +106,9 @@ async def delete_database(name: Annotated[str, "Which one"]) -> str:
 
 
 @tool(timeout_seconds=60)
-async def slow_task(seconds: Annotated[float, Param("How long", maximum=50)] = 30) -> str:
+async def slow_task(
+    seconds: Annotated[float, Param("How long", maximum=50)] = 30,
+) -> str:
     """Take a while, so that there is something to stop."""
     await trio.sleep(seconds)
     return f"That took {seconds:g} seconds."

@@ -40,7 +40,7 @@ class ToolRegistry:
         by_name = {each.name: each for each in made}
         checkers = {each.name: ArgumentChecker(each.parameters) for each in made}
         specs = tuple(each.spec for each in made)
-        self.__attrs_init__(by_name, checkers, specs)  # type: ignore[attr-defined]  # attrs makes it
+        self.__attrs_init__(by_name, checkers, specs)
 
     def __iter__(self) -> Any:
         return iter(self._tools.values())

@@ -13,6 +13,7 @@ import types
 import typing
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
@@ -214,17 +215,23 @@ def _generic_schema(
     if issubclass(origin, Mapping):
         value = arguments[1] if len(arguments) == 2 else Any
         return {"type": "object", "additionalProperties": _schema_of(value, where)}
-    if origin is tuple and arguments and arguments[-1] is not Ellipsis:
+    if issubclass(origin, Sequence | set | frozenset):
+        return _array_schema(origin, arguments, where)
+    raise _no_form(annotation, where)
+
+
+def _array_schema(
+    origin: type, arguments: tuple[Any, ...], where: str
+) -> dict[str, Any]:
+    if origin is tuple and arguments[-1] is not Ellipsis:
         items = [_schema_of(item, where) for item in arguments]
         count = len(items)
         bounds = {"minItems": count, "maxItems": count}
         return {"type": "array", "prefixItems": items, **bounds}
-    if issubclass(origin, set | frozenset):
-        item = _schema_of(arguments[0], where)
-        return {"type": "array", "items": item, "uniqueItems": True}
-    if issubclass(origin, Sequence):
-        return {"type": "array", "items": _schema_of(arguments[0], where)}
-    raise _no_form(annotation, where)
+    schema = {"type": "array", "items": _schema_of(arguments[0], where)}
+    return (
+        {**schema, "uniqueItems": True} if issubclass(origin, AbstractSet) else schema
+    )
 
 
 def _union_schema(members: tuple[Any, ...], where: str) -> dict[str, Any]:
@@ -239,7 +246,7 @@ def _class_schema(cls: type, where: str) -> dict[str, Any]:
         return _enum_schema([member.value for member in cls], where)
     if typing.is_typeddict(cls):
         hints = typing.get_type_hints(cls, include_extras=True)
-        required = [name for name in hints if name in cls.__required_keys__]
+        required = [name for name in hints if name in cls.__required_keys__]  # type: ignore[attr-defined]  # every TypedDict has it
         return _object_schema(hints, required, {}, where)
     if attrs.has(cls) or hasattr(cls, "__dataclass_fields__"):
         return _fields_schema(cls, where)
@@ -311,8 +318,8 @@ def _constrain(schema: dict[str, Any], extras: Sequence[Any]) -> dict[str, Any]:
 
 def _no_form(annotation: Any, where: str) -> ToolDefinitionError:
     return ToolDefinitionError(
-        f"{where} is {annotation!r}, which has no JSON form: use str, int, float, bool, "
-        "a list, dict, Literal, Enum, TypedDict, dataclass or attrs class"
+        f"{where} is {annotation!r}, which has no JSON form: use str, int, float, "
+        "bool, a list, dict, Literal, Enum, TypedDict, dataclass or attrs class"
     )
 
 
