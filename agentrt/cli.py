@@ -16,7 +16,6 @@ from agentrt.agent.agent import Agent
 from agentrt.core.errors import AgentRTError, describe
 from agentrt.models.catalog import open_model
 from agentrt.runtime.runtime import Runtime, open_runtime
-from agentrt.scopes import cleanup
 from agentrt.servers.base import OriginPolicy
 from agentrt.servers.http import HttpSettings, serve_http
 from agentrt.servers.websocket import serve_websocket
@@ -104,7 +103,7 @@ async def _wait_for_signal() -> None:
 
 async def _shut_down(runtime: Runtime) -> None:
     """End the runs, and leave their readers a moment to hear of it."""
-    with cleanup(SHUTDOWN_SECONDS):
+    with trio.move_on_after(SHUTDOWN_SECONDS):
         await runtime.close()
         await trio.sleep(0.3)
 

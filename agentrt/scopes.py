@@ -1,4 +1,4 @@
-"""Named deadlines, the shield for cleanup, and telling one cancellation from another.
+"""Named deadlines, and telling one cancellation from another.
 
 A cancel token is a Trio cancel scope, and nothing else means "stop". What is ours
 becomes an outcome; what comes from outside passes through untouched.
@@ -16,14 +16,14 @@ from agentrt.core.errors import DeadlineError
 __all__ = [
     "CLEANUP_SECONDS",
     "Deadlines",
-    "cleanup",
     "deadline",
     "holds_only",
     "only_cancelled",
 ]
 
 CLEANUP_SECONDS: Final = 5.0
-"""How long a cleanup that has to wait may take when its task was cancelled."""
+"""How long a cleanup that has to wait may take when its task was cancelled: under
+`trio.move_on_after(CLEANUP_SECONDS, shield=True)`, and nowhere else a shield."""
 
 
 @frozen(kw_only=True)
@@ -57,13 +57,6 @@ def deadline(name: str, seconds: float | None, *, cut: str = "") -> Iterator[Non
         yield
     if scope.cancelled_caught:
         raise DeadlineError(name, seconds, cut=cut)
-
-
-@contextmanager
-def cleanup(seconds: float = CLEANUP_SECONDS) -> Iterator[trio.CancelScope]:
-    """A block that runs to its end though the task is cancelled, for `seconds`."""
-    with trio.move_on_after(seconds, shield=True) as scope:
-        yield scope
 
 
 def only_cancelled(error: BaseException) -> bool:

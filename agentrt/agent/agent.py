@@ -7,6 +7,7 @@ conversation in the stores, so one agent serves any number of conversations at o
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import trio
 from attrs import define, evolve, field
 
 from agentrt.agent.approval import ApprovalPolicy, sensitive_policy
@@ -21,7 +22,7 @@ from agentrt.core.errors import (
 )
 from agentrt.core.ids import new_id
 from agentrt.core.messages import Message, user_messages
-from agentrt.core.outcomes import Decision, PauseSnapshot, TurnOutcome
+from agentrt.core.outcomes import Decision, PauseSnapshot, TurnFailed, TurnOutcome
 from agentrt.events.types import EventSink
 from agentrt.filters.base import (
     Filter,
@@ -32,7 +33,7 @@ from agentrt.filters.base import (
 )
 from agentrt.filters.memory import memory_filter
 from agentrt.models.base import ChatModel
-from agentrt.scopes import Deadlines
+from agentrt.scopes import CLEANUP_SECONDS, Deadlines
 from agentrt.stores.base import ChatMemory, PauseStore
 from agentrt.stores.in_memory import InMemoryChatMemory, InMemoryPauseStore
 from agentrt.tools.base import Tool
@@ -175,7 +176,15 @@ class Agent:
         Expected failures are outcomes; what a hook raises comes out.
         """
         values = {**self.values, **context.values}
-        return await self._turn(request, evolve(context, values=values))
+        outcome: TurnOutcome | None = None
+        try:
+            outcome = await self._turn(request, evolve(context, values=values))
+        finally:
+            if outcome is None or isinstance(outcome, TurnFailed):
+                # A hook may have failed around a turn that had paused.
+                with trio.move_on_after(CLEANUP_SECONDS, shield=True):
+                    await self._loop.abandon_pause(context)
+        return outcome
 
     async def take_pause(
         self, conversation_id: str, answers: Mapping[str, Decision]

@@ -145,9 +145,13 @@ class _ModelCall:
         self, context: Context, transforms: TokenChain | None, taken: set[str]
     ) -> None:
         message_id = context.begin_message()
+
+        def is_taken(call_id: str) -> bool:
+            return call_id in taken or call_id in context.taken_ids
+
         is_heard = context.emit is not None or context.on_delta is not None
         self._outer = context
-        self._stream = MessageStream(message_id, self._emit, taken)
+        self._stream = MessageStream(message_id, self._emit, is_taken)
         self._transforms = transforms
         self._started = trio.current_time()
         self._first_delta = None

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import trio
 from attrs import define, evolve, field
 
 from agentrt.agent import history
@@ -31,7 +32,7 @@ from agentrt.core.outcomes import (
     TurnOutcome,
     TurnPaused,
 )
-from agentrt.events.types import IterationStarted, ToolReturned
+from agentrt.events.types import EventSink, IterationStarted, ToolReturned
 from agentrt.filters.base import (
     Inner,
     IterationRequest,
@@ -42,7 +43,7 @@ from agentrt.filters.base import (
     TurnRequest,
     compile_hooks,
 )
-from agentrt.scopes import Deadlines, cleanup, deadline
+from agentrt.scopes import CLEANUP_SECONDS, Deadlines, deadline
 from agentrt.stores.base import ChatMemory, PauseStore
 
 __all__ = ["Loop"]
@@ -96,7 +97,8 @@ class Loop:
             resume.used = True
             step = await self._resume(resume, context, account)
         else:
-            with cleanup():  # what the user said is kept, also if we are stopped now
+            # What the user said is kept, also if we are stopped now.
+            with trio.move_on_after(CLEANUP_SECONDS, shield=True):
                 await self._begin(request.messages, context, account)
             step = NextIteration(messages=request.messages)
         index = 0
@@ -114,18 +116,29 @@ class Loop:
             index += 1
         return step
 
-    async def _begin(
-        self, messages: Sequence[Message], context: Context, account: TurnAccount
-    ) -> None:
-        """Answer the calls that an earlier turn left open; keep the new messages."""
-        if self.memory is None:
+    async def abandon_pause(self, context: Context) -> None:
+        """Give up a pause of this run, which ended in another way after all."""
+        snapshot = await self.pauses.load(context.conversation_id)
+        if snapshot is None or snapshot.run_id != context.run_id:
             return
-        known = await self.memory.history(context.conversation_id)
-        left = history.unanswered_calls(known)
-        results = [history.synthetic_result(call, history.ABANDONED) for call in left]
-        await self.memory.append(context.conversation_id, [*results, *messages])
-        for result in results:
-            account.emit(
+        await self.pauses.discard(context.conversation_id)
+        calls = [interrupt.call for interrupt in snapshot.interrupts]
+        text = history.NOT_STARTED.format(why=STOPPED)
+        await self._close_calls(calls, text, context, context.emit)
+
+    async def _close_calls(
+        self,
+        calls: Sequence[ToolCall],
+        text: str,
+        context: Context,
+        emit: EventSink | None,
+    ) -> None:
+        """Give calls that nobody will answer a result, in the history and as events."""
+        results = [history.synthetic_result(call, text) for call in calls]
+        if self.memory is not None and results:
+            await self.memory.append(context.conversation_id, results)
+        for result in results if emit is not None else ():
+            emit(
                 ToolReturned(
                     call_id=result.call_id,
                     name=result.name,
@@ -135,6 +148,17 @@ class Loop:
                     status="not_started",
                 )
             )
+
+    async def _begin(
+        self, messages: Sequence[Message], context: Context, account: TurnAccount
+    ) -> None:
+        """Answer the calls that an earlier turn left open; keep the new messages."""
+        if self.memory is None:
+            return
+        known = await self.memory.history(context.conversation_id)
+        left = history.unanswered_calls(known)
+        await self._close_calls(left, history.ABANDONED, context, account.emit)
+        await self.memory.append(context.conversation_id, messages)
 
     async def _run_iteration(
         self, request: IterationRequest, context: Context
@@ -175,13 +199,15 @@ class Loop:
         except BaseException:
             partial = account.partial()
             if partial is not None and self.memory is not None:
-                with cleanup():
+                with trio.move_on_after(CLEANUP_SECONDS, shield=True):
                     await self.memory.append(context.conversation_id, [partial])
             raise
         if response.message.id in account.told:
             return response
         # A filter answered in the model's place: its words have not been told yet.
-        stream = MessageStream(response.message.id, account.emit, set())
+        stream = MessageStream(
+            response.message.id, account.emit, context.taken_ids.__contains__
+        )
         stream.feed_whole(response.message)
         return evolve(response, message=stream.finish(response.message))
 
@@ -210,10 +236,11 @@ class Loop:
         finally:
             if paused is None:
                 batch.answer_rest(message.tool_calls, STOPPED)
-                if asked:  # whether the pause was saved before the cut is not known
-                    with cleanup():
-                        await self.pauses.discard(context.conversation_id)
-            await self._keep(batch, message, context, account)
+            with trio.move_on_after(CLEANUP_SECONDS, shield=True):
+                await self._keep(batch, message, context, account)
+                if asked and paused is None:
+                    # Whether the pause was saved before the cut is not known.
+                    await self.pauses.discard(context.conversation_id)
         return paused or self._next(batch, message, account)
 
     def _prepare(
@@ -308,7 +335,8 @@ class Loop:
         finally:
             waiting = [interrupt.call for interrupt in snapshot.interrupts]
             batch.answer_rest(waiting, STOPPED)
-            await self._keep(batch, message, context, account)
+            with trio.move_on_after(CLEANUP_SECONDS, shield=True):
+                await self._keep(batch, message, context, account)
         return self._next(batch, message, account)
 
     def _approved(self, call: ToolCall, batch: ToolBatch) -> ToolRequest | None:
@@ -326,16 +354,13 @@ class Loop:
         context: Context,
         account: TurnAccount,
     ) -> None:
-        """Keep the results that there are, though the turn may be cancelled by now."""
+        """Keep the results that there are, for the model and for the account."""
         ended = batch.ended(message.tool_calls)
         account.calls.extend(each.record for each in ended)
         results = [storable(each.message) for each in ended]
         if self.memory is None or not results:
             return
-        with cleanup() as scope:
-            await self.memory.append(context.conversation_id, results)
-        if scope.cancelled_caught:
-            logger.error("the memory did not take %d results in time", len(results))
+        await self.memory.append(context.conversation_id, results)
 
     def _fold(self, writes: Sequence[Mapping[str, Any]], account: TurnAccount) -> None:
         folded = fold_writes(account.values, writes, self.slots)

@@ -5,7 +5,6 @@ or ours where that is missing, empty, or was used before.
 """
 
 from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
 from typing import Any
 
 from attrs import define, evolve, field
@@ -34,8 +33,8 @@ class MessageStream:
 
     message_id: str
     _emit: Callable[[e.Event], None]
-    _taken: AbstractSet[str]
-    """Call ids that are in the history already."""
+    _is_taken: Callable[[str], bool]
+    """Whether a call id is in the history or the stream already."""
 
     _text_is_open: bool = field(default=False, init=False)
     _reasoning_id: str | None = field(default=None, init=False)
@@ -149,7 +148,7 @@ class MessageStream:
 
     def _id_for(self, index: int, given: str) -> str:
         used = {call.id for call in self._calls.values()}
-        if given and given not in self._taken and given not in used:
+        if given and not self._is_taken(given) and given not in used:
             return given
         return f"{self.message_id}-call-{index + 1}"
 

@@ -5,7 +5,7 @@ barrier of the batch `fold_writes` puts them together, in call order and not in 
 order of completion, so that the same calls always give the same state.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from attrs import field, frozen
@@ -57,6 +57,10 @@ class Context:
 
     begin_message: Callable[[], str] = field(default=new_id, repr=False)
     """Called once for each model call, before it: gives the id of the answer."""
+
+    taken_ids: Container[str] = field(default=frozenset(), repr=False)
+    """Ids that this conversation's stream has used, also for what no history holds: a
+    call that comes with one of them gets another."""
 
     turn: Any = field(default=None, repr=False)
     """The loop's own account of the turn; nobody else's business."""

@@ -61,38 +61,51 @@ class Emitter:
     drops: int = field(default=0, init=False)
     """Events that could not be recorded."""
 
+    _start: RunStarted | None = field(default=None, init=False)
+    """What could not be recorded yet; it is tried again before the next event."""
+
     _closed: bool = field(default=False, init=False)
+
+    def start(self, event: RunStarted) -> None:
+        """Begin the run. One before it that could not be ended is ended first."""
+        self._start = event
+        self._ensure_started()
 
     def emit(self, event: Event) -> None:
         """Number and record `event`, if it may come next and the run is not over."""
         if self._closed:
             self._drop(event, "the run is over")
             return
-        self._emit(event)
-
-    def start(self, event: RunStarted) -> None:
-        """Begin the run. One before it that could not be ended is ended first."""
-        lost = self.grammar.run_id
-        if lost is not None:
-            before = evolve(self, run_id=lost)
-            before.close(RunFailed(message=LOST, error_code="terminal_lost"))
+        if self._start is not None:
+            self._ensure_started()
         self._emit(event)
 
     def close(self, terminal: TerminalEvent) -> None:
         """End the run: close what is open, then the terminal event. Once."""
         if self._closed:
             return
+        if self._start is not None:
+            self._ensure_started()
         self._close_blocks()
         asked = terminal.interrupts if isinstance(terminal, RunPaused) else ()
         self._answer_calls(terminal.tag, but={interrupt.id for interrupt in asked})
         self._emit(terminal)
         self._closed = True
 
-    def _emit(self, event: Event) -> None:
+    def _ensure_started(self) -> None:
+        lost = self.grammar.run_id
+        if lost is not None:
+            before = evolve(self, run_id=lost)
+            before.close(RunFailed(message=LOST, error_code="terminal_lost"))
+        if self._start is not None and self._emit(self._start):
+            self._start = None
+
+    def _emit(self, event: Event) -> bool:
+        """Whether it was recorded."""
         broken = self.grammar.fault(self.run_id, event)
         if broken is not None and broken[0] != "left-open":
             self._drop(event, broken[1])
-            return
+            return False
         seq = (self.grammar.seq or 0) + 1
         envelope = Envelope(
             seq=seq,
@@ -105,7 +118,7 @@ class Emitter:
             self.record(envelope)
         except Exception as error:  # noqa: BLE001  a store's failure must end no run
             self._drop(event, f"the store raised {error!r}")
-            return
+            return False
         self.grammar.seq = seq
         self.grammar.accept(self.run_id, event)
         try:
@@ -113,6 +126,7 @@ class Emitter:
         except Exception:
             # A listener's failure must not end the run that it listens to.
             logger.exception("a listener failed at %s %d", event.tag, seq)
+        return True
 
     def _close_blocks(self) -> None:
         for id_, kind in list(self.grammar.open.items())[::-1]:

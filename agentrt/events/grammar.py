@@ -61,8 +61,10 @@ class Grammar:
     unanswered: dict[str, str] = field(factory=dict, init=False)
     """Calls that were said and have no result: id to tool name, in order."""
 
+    used_ids: set[str] = field(factory=set, init=False)
+    """Of every block that ever began."""
+
     _names: dict[str, str] = field(factory=dict, init=False)
-    _seen: set[str] = field(factory=set, init=False)
     _ended_runs: set[str] = field(factory=set, init=False)
 
     def fault(self, run_id: str, event: e.Event) -> Broken | None:
@@ -119,7 +121,7 @@ class Grammar:
 
     def _begin(self, id_: str, kind: str) -> None:
         self.open[id_] = kind
-        self._seen.add(id_)
+        self.used_ids.add(id_)
 
     def _end_run(self) -> None:
         if self.run_id is not None:
@@ -136,7 +138,7 @@ CALL: Final = "call"
 def _may_begin(grammar: Grammar, id_: str, kind: str) -> Broken | None:
     if id_ in grammar.open:
         return "block", f"{kind} {id_!r} begins while it is open"
-    if id_ in grammar._seen:
+    if id_ in grammar.used_ids:
         return "block-id", f"{kind} {id_!r} has the id of an earlier block"
     return None
 

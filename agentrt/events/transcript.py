@@ -58,8 +58,12 @@ class _Draft:
             partial=partial,
         )
 
+    def has_begun(self) -> bool:
+        return bool(self.texts or self.blocks or self.calls)
+
     def is_empty(self) -> bool:
-        return not (self.texts or self.blocks or self.calls)
+        """Whether no history will keep it: thinking alone is not kept."""
+        return not (self.texts or self.calls)
 
 
 @define
@@ -71,9 +75,6 @@ class Transcript:
     """Finished ones, in order."""
 
     reasoning: list[e.ReasoningBlock] = field(factory=list, init=False)
-    interrupts: Sequence[Interrupt] = field(default=(), init=False)
-    """What waits for an answer."""
-
     run_id: str | None = field(default=None, init=False)
     run_seq: int | None = field(default=None, init=False)
     _drafts: dict[str, _Draft] = field(factory=dict, init=False)
@@ -87,7 +88,7 @@ class Transcript:
         if type(envelope.event) is e.RunStarted:
             self.run_id, self.run_seq = envelope.run_id, envelope.seq
 
-    def resync(self, seq: int) -> e.Resync:
+    def resync(self, seq: int, interrupts: Sequence[Interrupt] = ()) -> e.Resync:
         """Everything up to `seq`, which is the last number that was applied."""
         drafts = list(self._drafts.values())
         calls = [item for draft in drafts for item in draft.calls.items()]
@@ -99,11 +100,7 @@ class Transcript:
             seq=seq,
             messages=(
                 *self.messages,
-                *(
-                    draft.build(partial=True)
-                    for draft in drafts
-                    if not draft.is_empty()
-                ),
+                *(each.build(partial=True) for each in drafts if each.has_begun()),
             ),
             reasoning=(*self.reasoning, *_blocks_of(drafts)),
             open_messages=(*texts, *(block.id for block in blocks if block.is_open)),
@@ -113,7 +110,7 @@ class Transcript:
             },
             run_id=self.run_id,
             run_seq=self.run_seq,
-            interrupts=self.interrupts,
+            interrupts=interrupts,
         )
 
     def text_being_said(self) -> str:
@@ -137,7 +134,6 @@ class Transcript:
     def _start_run(self, event: e.RunStarted) -> None:
         known = {message.id for message in self.messages}
         self.messages.extend(m for m in event.input if m.id not in known)
-        self.interrupts = ()
 
     def _start_message(self, event: e.MessageStarted) -> None:
         self._draft(event.message_id).text_is_open = True
@@ -227,8 +223,6 @@ class Transcript:
         self._finish_drafts(partial=True)
         self._owners.clear()
         self.run_id = self.run_seq = None
-        if isinstance(event, e.RunPaused):
-            self.interrupts = event.interrupts
 
 
 def _blocks_of(drafts: Iterable[_Draft]) -> Iterable[e.ReasoningBlock]:

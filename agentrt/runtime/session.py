@@ -116,6 +116,9 @@ class Session:
     run: Run | None = field(default=None, init=False)
     """In flight, or about to be."""
 
+    interrupts: Sequence[Interrupt] = field(default=(), init=False)
+    """What waits for an answer."""
+
     transcript: Transcript = field(init=False)
     last_active: float = field(factory=trio.current_time, init=False)
     is_open: bool = field(default=False, init=False)
@@ -139,7 +142,7 @@ class Session:
     def open(self, history: Sequence[Message], interrupts: Sequence[Interrupt]) -> None:
         """Take up what the stores know of the conversation."""
         self.transcript.messages.extend(history)
-        self.transcript.interrupts = interrupts
+        self.interrupts = interrupts
         for call in unanswered_calls(history):
             self._grammar.unanswered[call.id] = call.name
         if interrupts:
@@ -152,12 +155,12 @@ class Session:
             phase=self.phase,
             seq=self.ring.visible,
             run_id=None if self.run is None else self.run.id,
-            interrupts=self.transcript.interrupts,
+            interrupts=self.interrupts,
         )
 
     def resync(self) -> e.Resync:
         """Where the conversation stands at its last visible number."""
-        return self.transcript.resync(self.ring.visible)
+        return self.transcript.resync(self.ring.visible, self.interrupts)
 
     def reserve(self, run: Run) -> None:
         """Hold the session for `run`; nobody else may start one until it is released.
@@ -183,6 +186,7 @@ class Session:
         self._go(Action.RESUME if started.kind == "resume" else Action.START)
         if run.stop_reason is not None:
             self._go(Action.STOP)
+        self.interrupts = ()
         run.since = self.ring.head
         self._emitter = Emitter(
             conversation_id=self.conversation_id,
@@ -203,6 +207,7 @@ class Session:
             values=values,
             emit=self._emitter.emit,
             begin_message=run.begin_message,
+            taken_ids=self._grammar.used_ids,
             leave_behind=run.leftovers.append,
         )
 
@@ -221,6 +226,7 @@ class Session:
             self._tell_untold(run, outcome)
         self._emitter.close(_terminal(run, outcome, self.transcript))
         self._go(Action.PAUSE if isinstance(outcome, TurnPaused) else Action.END)
+        self.interrupts = outcome.interrupts if isinstance(outcome, TurnPaused) else ()
         self.run = None
         self.last_active = trio.current_time()
         run.end(outcome)

@@ -15,7 +15,7 @@ from attrs import define, field
 
 from agentrt.core.converter import message_from_json, message_to_json
 from agentrt.core.messages import Message
-from agentrt.scopes import cleanup
+from agentrt.scopes import CLEANUP_SECONDS
 
 __all__ = ["SqliteChatMemory", "open_sqlite_memory"]
 
@@ -85,7 +85,7 @@ async def open_sqlite_memory(path: str | Path) -> AsyncIterator[SqliteChatMemory
         await _prepare(connection, path)
         yield SqliteChatMemory(connection)
     finally:
-        with cleanup():
+        with trio.move_on_after(CLEANUP_SECONDS, shield=True):
             await connection.aclose()
 
 

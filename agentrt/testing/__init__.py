@@ -1,0 +1,31 @@
+"""The kit: what verifies agents, filters, stores and event streams, ours and yours."""
+
+from agentrt.testing.audit import no_leftovers
+from agentrt.testing.conformance import (
+    check_chat_memory,
+    check_chat_model,
+    check_event_store,
+    check_pause_store,
+)
+from agentrt.testing.properties import TrioMachine, trio_property
+from agentrt.testing.scripted import Say, ScriptedModel, call
+from agentrt.testing.streams import check_stream, read_stream
+from agentrt.testing.sweeps import SweepFailure, SweepReport, cancel_sweep
+
+__all__ = [
+    "Say",
+    "ScriptedModel",
+    "SweepFailure",
+    "SweepReport",
+    "TrioMachine",
+    "call",
+    "cancel_sweep",
+    "check_chat_memory",
+    "check_chat_model",
+    "check_event_store",
+    "check_pause_store",
+    "check_stream",
+    "no_leftovers",
+    "read_stream",
+    "trio_property",
+]
