@@ -70,7 +70,7 @@ class SweepReport:
         return "\n".join([*lines, *(f"  {failure}" for failure in self.failures[:10])])
 
 
-@define
+@define(eq=False)
 class _CancelAt(trio.abc.Instrument):
     """Cancels the scenario's scope at one scheduling point of its tasks."""
 
