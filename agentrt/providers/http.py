@@ -1,0 +1,283 @@
+"""HTTP to a vendor: requests, replies that stream, and server-sent events in them.
+
+The only module that knows httpx. A provider lies above it and sees `HttpTransport`,
+`HttpReply` and our own errors. Rules kept here:
+
+* HTTP/1.1 only: over HTTP/2 httpx never resets a cancelled stream, so the vendor goes
+  on writing it, and after a hundred of them the connection refuses new ones.
+* One attempt for each request, and no redirect is followed: the key would go along.
+* Events are read from bytes. httpx's own line reader also breaks at U+2028, U+2029 and
+  U+0085, which may stand in a JSON text, and so cuts events in two.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+import httpx
+import trio
+from attrs import define, field
+
+from agentrt.core.errors import (
+    InvalidRequestError,
+    ModelError,
+    ModelTimeoutError,
+    NetworkError,
+    ResponseFormatError,
+)
+from agentrt.providers.base import HttpReply, HttpRequest, HttpTransport
+from agentrt.scopes import cleanup
+
+__all__ = ["SseEvent", "SseReader", "open_http_transport"]
+
+CONNECT_SECONDS: Final = 30.0
+
+TOKEN_GAP_SECONDS: Final = 120.0
+"""The longest silence of a vendor, between tokens as before the first."""
+
+MAX_CONNECTIONS: Final = 256
+"""Above what admission lets through: two queues behind each other would fight."""
+
+MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
+"""An event that grows beyond this is an error, lest it fill the memory."""
+
+BOM: Final = b"\xef\xbb\xbf"
+
+SseEvent: TypeAlias = tuple[str, str]
+"""The event's name (`message` where it has none) and its data."""
+
+
+@asynccontextmanager
+async def open_http_transport(
+    *,
+    token_gap_seconds: float = TOKEN_GAP_SECONDS,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> AsyncIterator[HttpTransport]:
+    """Own a pool of connections. Leaving the block closes them all.
+
+    `transport` takes the place of the network, in a test. Proxies are taken from the
+    environment, as httpx does.
+    """
+    client = httpx.AsyncClient(
+        http2=False,
+        follow_redirects=False,
+        timeout=httpx.Timeout(token_gap_seconds, connect=CONNECT_SECONDS, pool=None),
+        limits=httpx.Limits(
+            max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS
+        ),
+        transport=transport,
+    )
+    async with client:
+        yield HttpxTransport(client=client)
+
+
+@define(kw_only=True)
+class HttpxTransport:
+    """An `HttpTransport` over one httpx client, which its opener owns."""
+
+    _client: httpx.AsyncClient
+
+    @asynccontextmanager
+    async def send(self, request: HttpRequest) -> AsyncIterator[HttpReply]:
+        await trio.lowlevel.checkpoint()
+        try:
+            post = self._client.build_request(
+                "POST",
+                request.url,
+                headers=dict(request.headers),
+                content=request.body,
+            )
+            response = await self._client.send(post, stream=True)
+        except UnicodeEncodeError:
+            # The error holds the header's value, which may be a key.
+            raise InvalidRequestError("a header is not in ASCII") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise _translated(error, request.url) from _cause(error)
+        reply = HttpxReply(response=response)
+        try:
+            yield reply
+        finally:
+            await reply.close()
+
+
+@define(kw_only=True)
+class HttpxReply:
+    """An `HttpReply`. `close` is its transport's to call."""
+
+    _response: httpx.Response
+    _pieces: AsyncIterator[bytes] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._pieces = self._response.aiter_bytes()
+
+    @property
+    def status(self) -> int:
+        return self._response.status_code
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return dict(self._response.headers)
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        return Pieces(pieces=self._pieces, url=str(self._response.request.url))
+
+    async def close(self) -> None:
+        """Give the connection back if the body was read to its end, else close it."""
+        # httpx reads through async generators within each other. One that is let go
+        # halfway is a ResourceWarning, and closing the outermost lets go of the rest.
+        # So they are read on under a scope whose time is up: what had come is thrown
+        # away, and the first wait unwinds them all and closes the connection.
+        with cleanup(0), suppress(httpx.HTTPError):
+            async for _ in self._pieces:
+                pass
+        with cleanup():
+            await self._response.aclose()
+
+
+@define(kw_only=True)
+class Pieces:
+    """The body as it comes, with our errors. A class, so nothing stays half run."""
+
+    _pieces: AsyncIterator[bytes]
+    _url: str
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        # What httpx had in hand comes without a wait: a real checkpoint for each
+        # socket read is enough, and several microseconds for each token are not.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        try:
+            return await self._pieces.__anext__()
+        except httpx.HTTPError as error:
+            raise _translated(error, self._url) from _cause(error)
+
+
+@define
+class SseReader:
+    """Server-sent events out of bytes, wherever these are cut.
+
+    Lines end in LF, CR or CRLF. Data is UTF-8; what is not becomes U+FFFD. Comments,
+    ids and retry times are skipped, and so is an event without data. A raw line
+    `error: {...}`, as GPUStack writes when it fails, is an event of that name.
+    """
+
+    max_event_bytes: int = field(default=MAX_EVENT_BYTES, kw_only=True)
+    _begun: list[bytes] = field(factory=list, init=False)
+    """Pieces of the line that has no end yet."""
+
+    _begun_bytes: int = field(default=0, init=False)
+    _lines: list[bytes] = field(factory=list, init=False)
+    """Data of the event that has no end yet."""
+
+    _lines_bytes: int = field(default=0, init=False)
+    _name: str = field(default="", init=False)
+    _after_cr: bool = field(default=False, init=False)
+    """The last byte was a CR, so an LF now belongs to it."""
+
+    _at_start: bool = field(default=True, init=False)
+
+    def feed(self, piece: bytes) -> Sequence[SseEvent]:
+        """The events that `piece` completes, in order.
+
+        Raises:
+            ResponseFormatError: an event is longer than `max_event_bytes`.
+        """
+        if self._after_cr and piece:
+            self._after_cr = False
+            piece = piece.removeprefix(b"\n")
+        if b"\r" in piece:
+            self._after_cr = piece.endswith(b"\r")
+            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        head, end, rest = piece.rpartition(b"\n")
+        events: list[SseEvent] = []
+        if end:
+            lines = b"".join([*self._begun, head]).split(b"\n")
+            self._begun, self._begun_bytes = [], 0
+            self._read_lines(lines, events)
+        if rest:
+            self._begun.append(rest)
+            self._begun_bytes += len(rest)
+        if self._begun_bytes + self._lines_bytes > self.max_event_bytes:
+            raise ResponseFormatError(
+                f"an event of more than {self.max_event_bytes} bytes: "
+                "a stream of tokens has none so long"
+            )
+        return events
+
+    def finish(self) -> Sequence[SseEvent]:
+        """The event that the end of the body cut short, if there is one.
+
+        Some vendors leave out the last blank line; others were cut off. Only the data
+        can tell.
+        """
+        events: list[SseEvent] = []
+        self._read_lines([b"".join(self._begun), b""], events)
+        self._begun, self._begun_bytes = [], 0
+        return events
+
+    def _read_lines(self, lines: Sequence[bytes], events: list[SseEvent]) -> None:
+        if self._at_start:
+            self._at_start = False
+            lines = [lines[0].removeprefix(BOM), *lines[1:]]
+        for line in lines:
+            if not line:
+                self._dispatch(events)
+            elif line.startswith(b"data:"):
+                self._lines.append(line[6:] if line[5:6] == b" " else line[5:])
+                self._lines_bytes += len(line)
+            else:
+                self._read_field(line, events)
+
+    def _read_field(self, line: bytes, events: list[SseEvent]) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        match name:
+            case b"data":  # without a colon: an empty line of data
+                self._lines.append(b"")
+                self._lines_bytes += len(line)
+            case b"event":
+                self._name = value.decode("utf-8", "replace")
+            case b"error" if value:
+                events.append(("error", value.decode("utf-8", "replace")))
+            case _:
+                pass
+
+    def _dispatch(self, events: list[SseEvent]) -> None:
+        data = b"\n".join(self._lines)
+        if data:
+            name = self._name or "message"
+            events.append((name, data.decode("utf-8", "replace")))
+        self._lines, self._lines_bytes, self._name = [], 0, ""
+
+
+def _translated(error: Exception, url: str) -> ModelError:
+    """What httpx raises, as an error of ours."""
+    host = _host(url)
+    what = type(error).__name__
+    what = f"{what}: {error}" if str(error) else what
+    match error:
+        case httpx.TimeoutException():
+            return ModelTimeoutError(f"no answer from {host} in time ({what})")
+        case httpx.InvalidURL() | httpx.UnsupportedProtocol():
+            return InvalidRequestError(f"the URL for {host} cannot be used ({what})")
+        case httpx.LocalProtocolError():
+            return NetworkError(f"the request to {host} breaks the rules of HTTP/1.1")
+        case httpx.DecodingError():
+            return ResponseFormatError(f"the body from {host} is garbled ({what})")
+        case _:
+            return NetworkError(f"the connection to {host} failed ({what})")
+
+
+def _cause(error: Exception) -> Exception | None:
+    """The error itself, unless its words may quote a header, and so a key."""
+    return None if isinstance(error, httpx.LocalProtocolError) else error
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or "nowhere"
+    except ValueError:
+        return "nowhere"
