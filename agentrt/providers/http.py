@@ -27,7 +27,7 @@ from agentrt.core.errors import (
     ResponseFormatError,
 )
 from agentrt.providers.base import HttpReply, HttpRequest, HttpTransport
-from agentrt.scopes import cleanup
+from agentrt.scopes import CLEANUP_SECONDS, cleanup
 
 __all__ = ["SseEvent", "SseReader", "open_http_transport"]
 
@@ -81,6 +81,7 @@ class HttpxTransport:
     @asynccontextmanager
     async def send(self, request: HttpRequest) -> AsyncIterator[HttpReply]:
         await trio.lowlevel.checkpoint()
+        _check_url(request.url)
         try:
             post = self._client.build_request(
                 "POST",
@@ -98,7 +99,8 @@ class HttpxTransport:
         try:
             yield reply
         finally:
-            await reply.close()
+            with trio.move_on_after(CLEANUP_SECONDS, shield=True):
+                await reply.close()
 
 
 @define(kw_only=True)
@@ -131,8 +133,7 @@ class HttpxReply:
         with cleanup(0), suppress(httpx.HTTPError):
             async for _ in self._pieces:
                 pass
-        with cleanup():
-            await self._response.aclose()
+        await self._response.aclose()
 
 
 @define(kw_only=True)
@@ -277,7 +278,15 @@ def _cause(error: Exception) -> Exception | None:
 
 
 def _host(url: str) -> str:
+    return urlsplit(url).hostname or "nowhere"
+
+
+def _check_url(url: str) -> None:
+    """Raise unless it is http(s) to some host: httpx lets more through."""
     try:
-        return urlsplit(url).hostname or "nowhere"
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
-        return "nowhere"
+        good = False
+    if not good:
+        raise InvalidRequestError("the URL is no http(s) URL with a host")
