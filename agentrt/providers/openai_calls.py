@@ -128,6 +128,8 @@ class CallAccumulator:
             known = self._by_id.get(id_)
         else:
             known = self._slots[-1] if self._slots else None
+            if known is not None and name and known.is_whole:
+                known = None  # nothing says that it only repeats
         if known is None and not (id_ or name or piece):
             return None
         if known is not None and not _is_another(known, id_, name=name, piece=piece):

@@ -371,8 +371,11 @@ def test_any_bytes_become_an_error_with_words(status: int, body: bytes) -> None:
 
 
 KEYS = st.sampled_from(
-    "error message code type detail errors details metadata raw headers innererror "
-    "msg loc retryDelay Retry-After".split()
+    [
+        *("error", "message", "code", "type", "detail", "errors", "details", "msg"),
+        *("metadata", "raw", "headers", "innererror", "loc", "retryDelay"),
+        "Retry-After",
+    ]
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
