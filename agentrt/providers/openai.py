@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import trio
@@ -46,7 +46,10 @@ ERROR_BODY_SECONDS: Final = 5.0
 DRAIN_SECONDS: Final = 0.5
 """How long a body is read on after `[DONE]`, so that its connection can be kept."""
 
-ApiKey = str | Callable[[], str]
+BLANK: Final = b"\xef\xbb\xbf \t\r\n"
+"""What may stand before a body: white space, and the bytes of a byte order mark."""
+
+ApiKey: TypeAlias = str | Callable[[], str]
 """A key, or what gives one for each call."""
 
 
@@ -207,7 +210,7 @@ async def _read_stream(reply: HttpReply, decoder: ChatDecoder) -> ChatResponse:
     """Feed the decoder all that comes; an exception from its sink passes."""
     pieces = reply.chunks()
     head = await _read_head(pieces, decoder)
-    if head.lstrip()[:1] in (b"{", b"[", b"<"):
+    if head.lstrip(BLANK)[:1] in (b"{", b"[", b"<"):
         # A proxy that knows nothing of streams, or a page that is no reply at all.
         body = head + await _read_all(pieces)
         return _decode_whole(body, reply, decoder)
@@ -227,7 +230,7 @@ async def _read_stream(reply: HttpReply, decoder: ChatDecoder) -> ChatResponse:
 async def _read_head(pieces: AsyncIterator[bytes], decoder: ChatDecoder) -> bytes:
     """The body up to a piece that holds more than white space."""
     head = b""
-    while not head.strip():
+    while not head.strip(BLANK):
         piece = await _next(pieces, decoder)
         if piece is None:
             break

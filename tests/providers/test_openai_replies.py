@@ -1,10 +1,8 @@
-"""Whole replies of the chat wire, and what a vendor wants to get back."""
+"""Whole replies of the chat wire."""
 
-import json
 from typing import Any
 
 import pytest
-from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,17 +14,11 @@ from agentrt.core.errors import (
     ResponseFormatError,
     ServerError,
 )
-from agentrt.core.messages import AssistantMessage, Blocks, ToolCall
+from agentrt.core.messages import AssistantMessage, ToolCall
 from agentrt.providers.openai_stream import ChatDecoder, decode_reply
 from agentrt.providers.openai_wire import Quirks
 
 PLAIN = Quirks(provider="acme", host="acme.example")
-ECHOING = evolve(PLAIN, echoes_reasoning=True)
-DONE = "[DONE]"
-
-
-def chunk(delta: Any) -> str:
-    return json.dumps({"choices": [{"index": 0, "delta": delta}]})
 
 
 def entry(arguments: Any, *, id_: str, name: str, **more: Any) -> dict[str, Any]:
@@ -34,71 +26,10 @@ def entry(arguments: Any, *, id_: str, name: str, **more: Any) -> dict[str, Any]
     return {"id": id_, "function": {"name": name, "arguments": arguments}, **more}
 
 
-def streamed(*data: str, quirks: Quirks = PLAIN) -> ChatResponse:
-    decoder = ChatDecoder(quirks, "m1", model="asked")
-    for text in data:
-        decoder.feed("message", text)
-    return decoder.finish()
-
-
 def whole(message: Any, *, finish: str | None = "stop", **more: Any) -> ChatResponse:
     choice = {"index": 0, "message": message, "finish_reason": finish}
     decoder = ChatDecoder(PLAIN, "m1", model="asked")
     return decode_reply({"choices": [choice], **more}, decoder)
-
-
-def test_details_are_kept_for_their_vendor_joined_by_index() -> None:
-    def details(*found: Any) -> str:
-        return chunk({"reasoning_details": list(found)})
-
-    response = streamed(
-        details({"type": "reasoning.text", "index": 0, "text": "a"}),
-        details({"type": "reasoning.text", "index": 0, "text": "b"}),
-        details({"type": "reasoning.text", "index": 0, "signature": "s"}),
-        details({"type": "reasoning.encrypted", "index": 0, "data": "d"}),
-        chunk({"tool_calls": [entry("{}", id_="a", name="f")]}),
-        DONE,
-    )
-    assert response.message.reasoning == "ab"
-    assert response.message.blocks == Blocks(
-        provider="acme",
-        format="openai-chat-reasoning",
-        data={
-            "reasoning_details": [
-                {"type": "reasoning.text", "index": 0, "text": "ab", "signature": "s"},
-                {"type": "reasoning.encrypted", "index": 0, "data": "d"},
-            ],
-            "host": "acme.example",
-            "calls": [{"id": "a", "name": "f"}],
-        },
-    )
-
-
-def test_signatures_are_kept_with_their_calls() -> None:
-    signed = {**entry("{}", id_="", name="f"), "extra_content": {"google": {"s": "1"}}}
-    response = whole({"tool_calls": [signed, entry("{}", id_="", name="g")]})
-    assert response.message.blocks == Blocks(
-        provider="acme",
-        format="openai-chat-reasoning",
-        data={
-            "host": "acme.example",
-            "calls": [
-                {"id": "", "name": "f", "extra_content": {"google": {"s": "1"}}},
-                {"id": "", "name": "g"},
-            ],
-        },
-    )
-
-
-def test_reasoning_is_kept_only_for_a_vendor_that_wants_it_back() -> None:
-    data = [chunk({"reasoning_content": "Hm"}), chunk({"content": "x"}), DONE]
-    kept = streamed(*data, quirks=ECHOING).message.blocks
-    assert kept == Blocks(
-        provider="acme",
-        format="openai-chat-reasoning",
-        data={"reasoning_content": "Hm", "host": "acme.example", "calls": []},
-    )
-    assert streamed(*data).message.blocks is None
 
 
 def test_a_whole_reply_gives_what_the_stream_would() -> None:
