@@ -42,6 +42,9 @@ MAX_CONNECTIONS: Final = 256
 MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
 """An event that grows beyond this is an error, lest it fill the memory."""
 
+LEFT_PIECES: Final = 10_000
+"""More than one read can leave behind; lest a body without end or wait hold us."""
+
 BOM: Final = b"\xef\xbb\xbf"
 
 SseEvent: TypeAlias = tuple[str, str]
@@ -130,9 +133,9 @@ class HttpxReply:
         # halfway is a ResourceWarning, and closing the outermost lets go of the rest.
         # So they are read on under a scope whose time is up: what had come is thrown
         # away, and the first wait unwinds them all and closes the connection.
-        with cleanup(0), suppress(httpx.HTTPError):
-            async for _ in self._pieces:
-                pass
+        with cleanup(0), suppress(httpx.HTTPError, StopAsyncIteration):
+            for _ in range(LEFT_PIECES):
+                await anext(self._pieces)
         await self._response.aclose()
 
 

@@ -275,7 +275,7 @@ def _decode_whole(body: bytes, reply: HttpReply, decoder: ChatDecoder) -> ChatRe
         kind = reply.headers.get("content-type", "none")
         raise ResponseFormatError(
             f"the reply (HTTP {reply.status}, content type {kind}) is no JSON: "
-            f"{masked(text) or 'it is empty'}",
+            f"{masked(text, decoder.secret) or 'it is empty'}",
             status=reply.status,
         ) from None
     return decode_reply(payload, decoder)

@@ -84,7 +84,7 @@ class CallAccumulator:
     def feed(self, entry: Mapping[str, Any]) -> None:
         """Take one element of `tool_calls`."""
         function = entry.get("function")
-        if not isinstance(function, Mapping):
+        if not isinstance(function, dict):
             function = {}
         id_, name = _word(entry.get("id")), _word(function.get("name"))
         piece = _arguments_text(function.get("arguments"))
@@ -95,7 +95,7 @@ class CallAccumulator:
             slot.id = id_
             self._by_id[id_] = slot
         slot.name = slot.name or name
-        if isinstance(entry.get("extra_content"), Mapping):
+        if isinstance(entry.get("extra_content"), dict):
             slot.extra = entry["extra_content"]
         if piece and not slot.repeats(piece):
             slot.pieces.append(piece)

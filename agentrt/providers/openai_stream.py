@@ -4,6 +4,9 @@ Pure. Beneath `openai`, which feeds it what comes over the wire. A whole reply i
 as a stream of one chunk, so that both give the same `ChatResponse`. Vendors that copy
 this wire differ in nearly everything; what is of no known form is passed over, and the
 first choice is the only one that counts.
+
+JSON objects are known by `dict`, which takes a tenth of the time of `Mapping`: a few
+are looked at for each token.
 """
 
 import json
@@ -25,7 +28,7 @@ from agentrt.core.chat import (
 )
 from agentrt.core.errors import NetworkError, ResponseFormatError
 from agentrt.core.messages import AssistantMessage, Blocks, ToolCall
-from agentrt.providers.errors import error_from_event
+from agentrt.providers.errors import error_from_event, masked
 from agentrt.providers.openai_calls import CallAccumulator
 from agentrt.providers.openai_wire import BLOCKS_FORMAT, Quirks
 
@@ -47,7 +50,7 @@ def decode_reply(payload: Any, decoder: "ChatDecoder") -> ChatResponse:
     """
     if isinstance(payload, list) and payload:
         payload = payload[0]
-    if not isinstance(payload, Mapping):
+    if not isinstance(payload, dict):
         raise ResponseFormatError(
             f"the reply is a JSON {type(payload).__name__}, expected an object"
         )
@@ -65,7 +68,9 @@ class ChatDecoder:
     _model: str = field(default="", kw_only=True)
     """As it was asked for: used until the vendor names it."""
 
-    _secret: str = field(default="", kw_only=True, repr=False)
+    secret: str = field(default="", kw_only=True, repr=False)
+    """Masked wherever the vendor echoes it."""
+
     done: bool = field(default=False, init=False)
     """`[DONE]` was read: nothing more counts."""
 
@@ -76,7 +81,7 @@ class ChatDecoder:
     _reasoning_key: str = field(default="", init=False)
     """The one source of reasoning: some vendors send the same words in two."""
 
-    _details: dict[Any, dict[str, Any]] = field(factory=dict, init=False)
+    _details: dict[tuple[str, ...], dict[str, Any]] = field(factory=dict, init=False)
     _extra: Mapping[str, Any] | None = field(default=None, init=False)
     _finish: str = field(default="", init=False)
     _usage: Mapping[str, Any] | None = field(default=None, init=False)
@@ -111,7 +116,9 @@ class ChatDecoder:
             chunk = None
         if name == "error":
             raise self._error(data if chunk is None else chunk)
-        if isinstance(chunk, Mapping):
+        if isinstance(chunk, list) and chunk:
+            chunk = chunk[0]  # Gemini wraps its errors so
+        if isinstance(chunk, dict):
             self._feed_chunk(chunk)
         elif not cut:
             self._skip(data)
@@ -130,7 +137,7 @@ class ChatDecoder:
         self._read_frame(payload)
         if choice is not None:
             message = choice.get("message")
-            delta = _with_places(message) if isinstance(message, Mapping) else {}
+            delta = _with_places(message) if isinstance(message, dict) else {}
             self._read_choice({**choice, "delta": delta})
 
     def finish(self) -> ChatResponse:
@@ -191,9 +198,9 @@ class ChatDecoder:
         """What stands around the choices."""
         groq = chunk.get("x_groq")
         usage = chunk.get("usage") or (
-            groq.get("usage") if isinstance(groq, Mapping) else None
+            groq.get("usage") if isinstance(groq, dict) else None
         )
-        if isinstance(usage, Mapping):
+        if isinstance(usage, dict):
             self._usage = usage
         if isinstance(model := chunk.get("model"), str) and model:
             self._model = model
@@ -204,7 +211,7 @@ class ChatDecoder:
         if choice.get("error"):
             raise self._error(choice)
         delta = choice.get("delta")
-        if isinstance(delta, Mapping):
+        if isinstance(delta, dict):
             self._read_delta(delta)
         finish = choice.get("finish_reason")
         if finish not in NOT_FINISHED:
@@ -219,13 +226,13 @@ class ChatDecoder:
             self._read_parts(content)
         if isinstance(refusal := delta.get("refusal"), str) and refusal:
             self._refusal.append(refusal)
-        if isinstance(extra := delta.get("extra_content"), Mapping):
+        if isinstance(extra := delta.get("extra_content"), dict):
             self._extra = extra
         calls = delta.get("tool_calls")
         for entry in calls if isinstance(calls, list) else ():
-            if isinstance(entry, Mapping):
+            if isinstance(entry, dict):
                 self._calls.feed(entry)
-        if isinstance(legacy := delta.get("function_call"), Mapping):
+        if isinstance(legacy := delta.get("function_call"), dict):
             self._calls.feed({"index": "function_call", "function": legacy})
 
     def _read_parts(self, parts: Sequence[Any]) -> None:
@@ -233,9 +240,9 @@ class ChatDecoder:
         for part in parts:
             if isinstance(part, str):
                 self._say(part)
-            elif isinstance(part, Mapping) and part.get("type") == "thinking":
+            elif isinstance(part, dict) and part.get("type") == "thinking":
                 self._think("thinking", "".join(_texts(part.get("thinking"))))
-            elif isinstance(part, Mapping):
+            elif isinstance(part, dict):
                 self._say("".join(_texts(part.get("text"))))
 
     def _read_reasoning(self, delta: Mapping[str, Any]) -> None:
@@ -248,12 +255,14 @@ class ChatDecoder:
         else:
             self._think("reasoning_details", "".join(_texts(details)))
         for detail in details:
-            if isinstance(detail, Mapping):
+            if isinstance(detail, dict):
                 self._keep_detail(detail)
 
     def _keep_detail(self, detail: Mapping[str, Any]) -> None:
         """Join the pieces of one detail: texts grow, the signature comes last."""
-        place = (str(detail.get("index")), str(detail.get("type")))
+        place: tuple[str, ...] = (str(detail.get("index")), str(detail.get("type")))
+        if detail.get("data") and "data" in self._details.get(place, {}):
+            place = (*place, str(len(self._details)))  # encrypted ones come whole
         known = self._details.setdefault(place, {})
         for key, value in detail.items():
             grows = key in ("text", "summary") and isinstance(value, str)
@@ -278,15 +287,15 @@ class ChatDecoder:
             self._sink(delta)
 
     def _skip(self, data: str) -> None:
-        self._unreadable = data[:100]
+        self._unreadable = masked(data, self.secret)[:100]
         if self._calls:
             raise ResponseFormatError(
-                f"a chunk in the middle of a tool call is no JSON: {data[:100]}"
+                f"a chunk in the middle of a tool call is no JSON: {self._unreadable}"
             )
 
     def _error(self, payload: Any) -> Exception:
         return error_from_event(
-            payload, provider=self._quirks.provider, secret=self._secret
+            payload, provider=self._quirks.provider, secret=self.secret
         )
 
     def _read_usage(self) -> Usage | None:
@@ -317,7 +326,7 @@ class ChatDecoder:
 def _first_choice(chunk: Mapping[str, Any]) -> Mapping[str, Any] | None:
     choices = chunk.get("choices")
     for choice in choices if isinstance(choices, list) else ():
-        if isinstance(choice, Mapping) and choice.get("index") in (0, None):
+        if isinstance(choice, dict) and choice.get("index") in (0, None):
             return choice
     return None
 
@@ -340,7 +349,7 @@ def _with_places(message: Mapping[str, Any]) -> Mapping[str, Any]:
     placed = [
         {**entry, "index": place}
         for place, entry in enumerate(calls)
-        if isinstance(entry, Mapping)
+        if isinstance(entry, dict)
     ]
     return {**message, "tool_calls": placed}
 
@@ -352,7 +361,7 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for part in value:
             words = part if isinstance(part, str) else None
-            if isinstance(part, Mapping):
+            if isinstance(part, dict):
                 words = part.get("text") or part.get("summary")
             if isinstance(words, str):
                 yield words
