@@ -1,4 +1,4 @@
-"""HTTP to a vendor: requests, replies that stream, and server-sent events in them.
+"""HTTP to a vendor: requests, and replies that stream.
 
 The only module that knows httpx. A provider lies above it and sees `HttpTransport`,
 `HttpReply` and our own errors. Rules kept here:
@@ -6,13 +6,11 @@ The only module that knows httpx. A provider lies above it and sees `HttpTranspo
 * HTTP/1.1 only: over HTTP/2 httpx never resets a cancelled stream, so the vendor goes
   on writing it, and after a hundred of them the connection refuses new ones.
 * One attempt for each request, and no redirect is followed: the key would go along.
-* Events are read from bytes. httpx's own line reader also breaks at U+2028, U+2029 and
-  U+0085, which may stand in a JSON text, and so cuts events in two.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Final, TypeAlias
+from typing import Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -29,7 +27,7 @@ from agentrt.core.errors import (
 from agentrt.providers.base import HttpReply, HttpRequest, HttpTransport
 from agentrt.scopes import CLEANUP_SECONDS, cleanup
 
-__all__ = ["SseEvent", "SseReader", "open_http_transport"]
+__all__ = ["open_http_transport"]
 
 CONNECT_SECONDS: Final = 30.0
 
@@ -39,16 +37,8 @@ TOKEN_GAP_SECONDS: Final = 120.0
 MAX_CONNECTIONS: Final = 256
 """Above what admission lets through: two queues behind each other would fight."""
 
-MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
-"""An event that grows beyond this is an error, lest it fill the memory."""
-
 LEFT_PIECES: Final = 10_000
 """More than one read can leave behind; lest a body without end or wait hold us."""
-
-BOM: Final = b"\xef\xbb\xbf"
-
-SseEvent: TypeAlias = tuple[str, str]
-"""The event's name (`message` where it has none) and its data."""
 
 
 @asynccontextmanager
@@ -92,6 +82,7 @@ class HttpxTransport:
                 headers=dict(request.headers),
                 content=request.body,
             )
+            post.stream = OneChunk(request.body)
             response = await self._client.send(post, stream=True)
         except UnicodeEncodeError:
             # The error holds the header's value, which may be a key.
@@ -104,6 +95,26 @@ class HttpxTransport:
         finally:
             with trio.move_on_after(CLEANUP_SECONDS, shield=True):
                 await reply.close()
+
+
+@define
+class OneChunk(httpx.AsyncByteStream):
+    """The body of a request, read once. httpx has a generator in its place.
+
+    A cancel while the request is sent would leave that half run.
+    """
+
+    _left: bytes
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not self._left:
+            raise StopAsyncIteration
+        body, self._left = self._left, b""
+        return body
 
 
 @define(kw_only=True)
@@ -157,104 +168,6 @@ class Pieces:
             return await self._pieces.__anext__()
         except httpx.HTTPError as error:
             raise _translated(error, self._url) from _cause(error)
-
-
-@define
-class SseReader:
-    """Server-sent events out of bytes, wherever these are cut.
-
-    Lines end in LF, CR or CRLF. Data is UTF-8; what is not becomes U+FFFD. Comments,
-    ids and retry times are skipped, and so is an event without data. A raw line
-    `error: {...}`, as GPUStack writes when it fails, is an event of that name.
-    """
-
-    max_event_bytes: int = field(default=MAX_EVENT_BYTES, kw_only=True)
-    _begun: list[bytes] = field(factory=list, init=False)
-    """Pieces of the line that has no end yet."""
-
-    _begun_bytes: int = field(default=0, init=False)
-    _lines: list[bytes] = field(factory=list, init=False)
-    """Data of the event that has no end yet."""
-
-    _lines_bytes: int = field(default=0, init=False)
-    _name: str = field(default="", init=False)
-    _after_cr: bool = field(default=False, init=False)
-    """The last byte was a CR, so an LF now belongs to it."""
-
-    _at_start: bool = field(default=True, init=False)
-
-    def feed(self, piece: bytes) -> Sequence[SseEvent]:
-        """The events that `piece` completes, in order.
-
-        Raises:
-            ResponseFormatError: an event is longer than `max_event_bytes`.
-        """
-        if self._after_cr and piece:
-            self._after_cr = False
-            piece = piece.removeprefix(b"\n")
-        if b"\r" in piece:
-            self._after_cr = piece.endswith(b"\r")
-            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        head, end, rest = piece.rpartition(b"\n")
-        events: list[SseEvent] = []
-        if end:
-            lines = b"".join([*self._begun, head]).split(b"\n")
-            self._begun, self._begun_bytes = [], 0
-            self._read_lines(lines, events)
-        if rest:
-            self._begun.append(rest)
-            self._begun_bytes += len(rest)
-        if self._begun_bytes + self._lines_bytes > self.max_event_bytes:
-            raise ResponseFormatError(
-                f"an event of more than {self.max_event_bytes} bytes: "
-                "a stream of tokens has none so long"
-            )
-        return events
-
-    def finish(self) -> Sequence[SseEvent]:
-        """The event that the end of the body cut short, if there is one.
-
-        Some vendors leave out the last blank line; others were cut off. Only the data
-        can tell.
-        """
-        events: list[SseEvent] = []
-        self._read_lines([b"".join(self._begun), b""], events)
-        self._begun, self._begun_bytes = [], 0
-        return events
-
-    def _read_lines(self, lines: Sequence[bytes], events: list[SseEvent]) -> None:
-        if self._at_start:
-            self._at_start = False
-            lines = [lines[0].removeprefix(BOM), *lines[1:]]
-        for line in lines:
-            if not line:
-                self._dispatch(events)
-            elif line.startswith(b"data:"):
-                self._lines.append(line[6:] if line[5:6] == b" " else line[5:])
-                self._lines_bytes += len(line)
-            else:
-                self._read_field(line, events)
-
-    def _read_field(self, line: bytes, events: list[SseEvent]) -> None:
-        name, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        match name:
-            case b"data":  # without a colon: an empty line of data
-                self._lines.append(b"")
-                self._lines_bytes += len(line)
-            case b"event":
-                self._name = value.decode("utf-8", "replace")
-            case b"error" if value:
-                events.append(("error", value.decode("utf-8", "replace")))
-            case _:
-                pass
-
-    def _dispatch(self, events: list[SseEvent]) -> None:
-        data = b"\n".join(self._lines)
-        if data:
-            name = self._name or "message"
-            events.append((name, data.decode("utf-8", "replace")))
-        self._lines, self._lines_bytes, self._name = [], 0, ""
 
 
 def _translated(error: Exception, url: str) -> ModelError:

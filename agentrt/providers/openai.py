@@ -26,9 +26,10 @@ from agentrt.core.errors import (
 )
 from agentrt.providers.base import HttpReply, HttpRequest, HttpTransport, Provider
 from agentrt.providers.errors import FailedReply, error_from_reply, masked
-from agentrt.providers.http import SseReader, open_http_transport
+from agentrt.providers.http import open_http_transport
 from agentrt.providers.openai_stream import ChatDecoder, decode_reply
 from agentrt.providers.openai_wire import Quirks, body_bytes, encode, quirks_of
+from agentrt.providers.sse import SseReader
 
 __all__ = ["OpenAIProvider", "open_openai", "open_openai_compatible"]
 

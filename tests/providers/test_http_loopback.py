@@ -38,7 +38,10 @@ async def serving(handler: Handler) -> AsyncIterator[str]:
 async def read_request(stream: trio.SocketStream) -> None:
     received = b""
     while not received.endswith(b"\r\n\r\n{}"):
-        received += await stream.receive_some()
+        piece = await stream.receive_some()
+        if not piece:
+            raise EOFError
+        received += piece
 
 
 async def read_some(transport: HttpTransport, url: str) -> None:
@@ -170,3 +173,56 @@ async def test_a_body_read_to_its_end_keeps_its_connection() -> None:
             await read_some(transport, url)
             await read_some(transport, url)
     assert peers == [1]
+
+
+class CancelAtStep(trio.abc.Instrument):
+    """Cancels a scope when its task has run for so many steps."""
+
+    def __init__(self, steps: int, scope: trio.CancelScope) -> None:
+        self._task = trio.lowlevel.current_task()
+        self._scope = scope
+        self.left = steps
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        if task is self._task:
+            self.left -= 1
+            if self.left == 0:
+                self._scope.cancel()
+
+
+async def test_wherever_it_is_cancelled_the_transport_can_be_used_again() -> None:
+    served = 0
+
+    async def handler(stream: trio.SocketStream) -> None:
+        nonlocal served
+        served += 1
+        try:
+            while True:
+                await read_request(stream)
+                await stream.send_all(HEADERS + chunk(b"data: a\n\n"))
+                await stream.send_all(chunk(b"data: b\n\n") + b"0\r\n\r\n")
+        except (trio.BrokenResourceError, EOFError):
+            served -= 1
+
+    async def cancelled_after(steps: int) -> bool:
+        """Whether two requests were cut by a cancel after so many steps."""
+        with trio.CancelScope() as scope:
+            cancel = CancelAtStep(steps, scope)
+            trio.lowlevel.add_instrument(cancel)
+            try:
+                await read_some(transport, url)
+                await read_some(transport, url)
+            finally:
+                trio.lowlevel.remove_instrument(cancel)
+        await read_some(transport, url)
+        return cancel.left <= 0
+
+    with trio.fail_after(20):
+        async with serving(handler) as url:
+            steps = 1
+            async with open_http_transport() as transport:
+                while await cancelled_after(steps):
+                    steps += 1
+            await trio.testing.wait_all_tasks_blocked(0.02)
+    gc.collect()
+    assert (steps > 10, served) == (True, 0)

@@ -27,9 +27,9 @@ from agentrt.core.errors import (
     ServerError,
 )
 from agentrt.core.messages import AssistantMessage
-from agentrt.providers.http import SseReader
 from agentrt.providers.openai_stream import ChatDecoder
 from agentrt.providers.openai_wire import Quirks
+from agentrt.providers.sse import SseReader
 
 PLAIN = Quirks(provider="acme", host="acme.example")
 FIXTURES = Path(__file__).parent / "fixtures"
