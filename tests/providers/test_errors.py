@@ -252,6 +252,7 @@ def test_within_a_stream_vague_codes_and_numbers_decide(
         ("<p>nothing</p>", "no word of explanation"),
         ("upstream  connect\nerror", "upstream connect error"),
         ("", "no word of explanation"),
+        ('"one"', "one"),
         ({}, "{}"),
         (
             {"error": {"message": "Provider error", "metadata": {"raw": "busy"}}},
@@ -283,6 +284,7 @@ def test_the_request_id_is_named() -> None:
         ({"retry_after": "1_0"}, None),
         ({"retry_after": "Thu, 01 Jan 1970 00:01:10 GMT"}, 60.0),
         ({"retry_after": "Thu, 01 Jan 1970 00:00:01 GMT"}, 0.0),
+        ({"retry_after": "Thu, 01 Jan 1970 00:01:10 -0000"}, 60.0),
         ({"retry_after": "Thu, 99 Jan 1970 00:00:01 GMT"}, None),
         ({"retry_after_ms": "1500"}, 1.5),
         ({"retry_after_ms": "0", "retry_after": "1"}, 1.0),

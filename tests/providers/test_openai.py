@@ -208,6 +208,11 @@ async def test_a_key_that_no_header_may_hold_is_refused_unseen(key: str) -> None
     assert key[3:] not in str(caught.value)
 
 
+async def test_a_key_that_is_made_and_empty_is_refused() -> None:
+    with pytest.raises(AuthenticationError, match=r"no API key for api\.openai\.com"):
+        await asked(answer(REPLY), key=lambda: " ")
+
+
 async def test_a_key_with_a_line_end_from_a_file_is_trimmed() -> None:
     seen: list[httpx.Request] = []
     await asked(recorded(seen), key=f"{KEY}\n")
@@ -247,6 +252,18 @@ async def test_the_body_of_a_refusal_is_not_waited_for_in_vain(
 async def test_a_refusal_whose_body_breaks_is_known_by_its_status() -> None:
     with pytest.raises(RateLimitError):
         await asked(scripted(b"slow", httpx.ReadError("gone"), status=429))
+
+
+async def test_of_a_refusal_without_end_the_beginning_is_read() -> None:
+    pieces = [b"x" * 100_000] * 10
+    with pytest.raises(ServerError, match=r"^x+\.{0,3} \(HTTP 500"):
+        await asked(scripted(*pieces, status=500))
+
+
+async def test_a_whole_reply_without_end_is_a_format_error() -> None:
+    pieces = [b" " * (1 << 20)] * 70
+    with pytest.raises(ResponseFormatError, match="more than 67108864 bytes"):
+        await asked(scripted(*pieces))
 
 
 @pytest.mark.parametrize(

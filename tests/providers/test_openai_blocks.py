@@ -57,6 +57,7 @@ def test_details_are_kept_for_their_vendor_joined_by_index() -> None:
         details({"type": "reasoning.text", "index": 0, "text": "b"}),
         details({"type": "reasoning.text", "index": 0, "signature": "s"}),
         details({"type": "reasoning.encrypted", "index": 0, "data": "d"}),
+        details({"type": "reasoning.encrypted", "index": 0, "data": "e"}, 7),
         chunk({"tool_calls": [entry("{}", id_="a", name="f")]}),
         DONE,
     )
@@ -68,6 +69,7 @@ def test_details_are_kept_for_their_vendor_joined_by_index() -> None:
             "reasoning_details": [
                 {"type": "reasoning.text", "index": 0, "text": "ab", "signature": "s"},
                 {"type": "reasoning.encrypted", "index": 0, "data": "d"},
+                {"type": "reasoning.encrypted", "index": 0, "data": "e"},
             ],
             "host": "acme.example",
             "calls": [{"id": "a", "name": "f"}],

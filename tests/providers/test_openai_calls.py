@@ -113,6 +113,13 @@ def test_two_equal_calls_without_index_and_id_are_two() -> None:
     assert calls == (ToolCall(id="", name="f"),) * 2
 
 
+def test_braces_that_are_no_json_do_not_end_a_call() -> None:
+    calls, _ = collected(
+        entry('{"x": {}', index=0, name="f"), entry("}", index=0, name="f")
+    )
+    assert calls == (ToolCall(id="", name="f", arguments={"x": {}}),)
+
+
 def test_another_id_without_a_name_is_no_other_call() -> None:
     calls, _ = collected(
         entry('{"x"', index=0, id_="a", name="f"), entry(":1}", index=0, id_="b")
@@ -130,6 +137,7 @@ def test_another_id_without_a_name_is_no_other_call() -> None:
         ("[1]", {}, "[1]"),
         ([1], {}, "[1]"),
         ('{"x": ', {}, '{"x": '),
+        ("{x}", {}, "{x}"),
         ("NaN", {}, "NaN"),
     ],
 )

@@ -222,6 +222,7 @@ def test_what_follows_done_is_passed_over() -> None:
         ('{"object": "error", "message": "x", "code": 400}', InvalidRequestError),
         ('{"type": "error", "error": {"type": "overloaded_error"}}', ServerError),
         ('{"code": 500, "msg": "x", "success": false}', ServerError),
+        ('[{"error": {"status": "UNAVAILABLE"}}]', ServerError),
     ],
 )
 def test_an_error_within_the_stream_is_raised(
@@ -288,6 +289,11 @@ def test_an_exception_of_the_sink_passes() -> None:
     decoder = ChatDecoder(PLAIN, "m1", sink=sink)
     with pytest.raises(KeyError, match="mine"):
         decoder.feed("message", chunk({"content": "x"}))
+
+
+def test_content_may_be_a_list_of_texts() -> None:
+    parts = ["a", {"type": "text", "text": "b"}, {"type": "reference", "ids": [1]}, 2]
+    assert decoded(chunk({"content": parts}), DONE).message.text == "ab"
 
 
 def test_reasoning_that_comes_twice_is_told_once() -> None:

@@ -293,6 +293,18 @@ def test_a_tool_choice_that_is_no_tool_is_refused() -> None:
         encode(request, PLAIN)
 
 
+def test_a_tool_choice_in_the_vendors_form_goes_along_as_it_is() -> None:
+    choice = {"type": "allowed_tools", "mode": "auto"}
+    request = ChatRequest(tools=[TOOL], options={"tool_choice": choice})
+    assert encode(request, PLAIN)["tool_choice"] == choice
+
+
+def test_a_native_block_may_stand_in_a_tools_result() -> None:
+    parts = (TextPart(text="a"), NativePart(block={"type": "odd"}))
+    [sent] = messages_of(ToolMessage(call_id="c1", name="f", content=parts))
+    assert sent["content"] == [{"type": "text", "text": "a"}, {"type": "odd"}]
+
+
 def test_mistral_gets_its_own_word_and_ids_of_nine_characters() -> None:
     quirks = quirks_of("https://api.mistral.ai/v1", provider="acme")
     call, own = ToolCall(id="call_1", name="f"), ToolCall(id="abcdefgh1", name="f")
@@ -326,9 +338,9 @@ def test_half_a_surrogate_pair_goes_through() -> None:
     assert body_bytes(body) == rb'{"messages":[{"role":"user","content":"\ud800"}]}'
 
 
-def test_mappings_and_tuples_are_json_too() -> None:
-    found = body_bytes({"x": MappingProxyType({"y": (1, 2)})})
-    assert found == b'{"x":{"y":[1,2]}}'
+def test_mappings_and_sequences_of_any_kind_are_json_too() -> None:
+    found = body_bytes({"x": MappingProxyType({"y": (1, 2), "z": range(2)})})
+    assert found == b'{"x":{"y":[1,2],"z":[0,1]}}'
 
 
 @pytest.mark.parametrize("value", [object(), float("nan"), b"x", {1, 2}])
