@@ -28,7 +28,10 @@ def loaded(text: str) -> Any:
 
 
 def text_of_json(payload: Any) -> str:
-    return json.dumps(payload, ensure_ascii=False, default=str)
+    try:
+        return json.dumps(payload, ensure_ascii=False, default=str)
+    except RecursionError:  # writing goes a little deeper than reading
+        return ""
 
 
 def _first(payload: Any) -> Any:

@@ -278,6 +278,7 @@ def _decode_whole(body: bytes, reply: HttpReply, decoder: ChatDecoder) -> ChatRe
             f"the reply (HTTP {reply.status}, content type {kind}) is no JSON: "
             f"{masked(text, decoder.secret) or 'it is empty'}",
             status=reply.status,
+            provider=decoder.provider,
         ) from None
     return decode_reply(payload, decoder)
 

@@ -194,4 +194,9 @@ def _word(value: Any) -> str:
 def _arguments_text(value: Any) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:  # too deep to be written; so it must not run
+        return "{"

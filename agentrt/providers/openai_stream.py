@@ -52,7 +52,8 @@ def decode_reply(payload: Any, decoder: "ChatDecoder") -> ChatResponse:
         payload = payload[0]
     if not isinstance(payload, dict):
         raise ResponseFormatError(
-            f"the reply is a JSON {type(payload).__name__}, expected an object"
+            f"the reply is a JSON {type(payload).__name__}, expected an object",
+            provider=decoder.provider,
         )
     decoder.feed_reply(payload)
     return decoder.response()
@@ -93,6 +94,10 @@ class ChatDecoder:
         self._calls = CallAccumulator(self._tell)
 
     @property
+    def provider(self) -> str:
+        return self._quirks.provider
+
+    @property
     def complete(self) -> bool:
         """Whether the stream may end here."""
         return self.done or self._finish != ""
@@ -129,7 +134,8 @@ class ChatDecoder:
         if choice is None and "choices" not in payload:
             if not payload.get("error") and not _says_error(payload):
                 raise ResponseFormatError(
-                    f"the reply has no choices, but {', '.join(payload) or 'nothing'}"
+                    f"the reply has no choices, but {', '.join(payload) or 'nothing'}",
+                    provider=self.provider,
                 )
             raise self._error(payload)
         if choice is None and payload.get("error"):
@@ -149,12 +155,13 @@ class ChatDecoder:
         """
         if self._unreadable and (self._calls or not self.complete):
             raise ResponseFormatError(
-                f"a chunk of the stream is no JSON: {self._unreadable}"
+                f"a chunk of the stream is no JSON: {self._unreadable}",
+                provider=self.provider,
             )
         if not self.complete:
             raise NetworkError(
                 "stream ended early: without a finish reason and without [DONE]",
-                provider=self._quirks.provider,
+                provider=self.provider,
             )
         return self.response()
 
@@ -181,7 +188,7 @@ class ChatDecoder:
             message=message,
             finish_reason=reason,
             usage=self._read_usage(),
-            provider=self._quirks.provider,
+            provider=self.provider,
             model=self._model,
             response_id=self._response_id,
         )
@@ -290,18 +297,15 @@ class ChatDecoder:
         self._unreadable = masked(data, self.secret)[:100]
         if self._calls:
             raise ResponseFormatError(
-                f"a chunk in the middle of a tool call is no JSON: {self._unreadable}"
+                f"a chunk in the middle of a tool call is no JSON: {self._unreadable}",
+                provider=self.provider,
             )
 
     def _error(self, payload: Any) -> Exception:
-        return error_from_event(
-            payload, provider=self._quirks.provider, secret=self.secret
-        )
+        return error_from_event(payload, provider=self.provider, secret=self.secret)
 
     def _read_usage(self) -> Usage | None:
-        return usage_from(
-            self._usage, provider=self._quirks.provider, model=self._model
-        )
+        return usage_from(self._usage, provider=self.provider, model=self._model)
 
     def _blocks(self, calls: Sequence[ToolCall]) -> Blocks | None:
         kept: dict[str, Any] = {}
@@ -320,7 +324,7 @@ class ChatDecoder:
             | ({} if extra is None else {"extra_content": extra})
             for call, extra in zip(calls, extras, strict=True)
         ]
-        return Blocks(provider=self._quirks.provider, format=BLOCKS_FORMAT, data=kept)
+        return Blocks(provider=self.provider, format=BLOCKS_FORMAT, data=kept)
 
 
 def _first_choice(chunk: Mapping[str, Any]) -> Mapping[str, Any] | None:
