@@ -69,7 +69,7 @@ async def open_http_transport(
 class HttpxTransport:
     """An `HttpTransport` over one httpx client, which its opener owns."""
 
-    _client: httpx.AsyncClient
+    _client: httpx.AsyncClient = field(alias="client")
 
     @asynccontextmanager
     async def send(self, request: HttpRequest) -> AsyncIterator[HttpReply]:
@@ -121,7 +121,7 @@ class OneChunk(httpx.AsyncByteStream):
 class HttpxReply:
     """An `HttpReply`. `close` is its transport's to call."""
 
-    _response: httpx.Response
+    _response: httpx.Response = field(alias="response")
     _pieces: AsyncIterator[bytes] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -154,8 +154,8 @@ class HttpxReply:
 class Pieces:
     """The body as it comes, with our errors. A class, so nothing stays half run."""
 
-    _pieces: AsyncIterator[bytes]
-    _url: str
+    _pieces: AsyncIterator[bytes] = field(alias="pieces")
+    _url: str = field(alias="url")
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self

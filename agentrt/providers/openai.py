@@ -121,15 +121,15 @@ def _key(api_key: ApiKey | None, environ: Mapping[str, str], quirks: Quirks) -> 
 class OpenAIProvider:
     """A `Provider` for one base URL. The transport is its opener's."""
 
-    _transport: HttpTransport = field(repr=False)
-    _base_url: str = field(repr=False)
+    _transport: HttpTransport = field(alias="transport", repr=False)
+    _base_url: str = field(alias="base_url", repr=False)
     """May have a user and a password in it."""
 
-    _quirks: Quirks
-    _model: str
+    _quirks: Quirks = field(alias="quirks")
+    _model: str = field(alias="model")
     """Asked for unless the request's options name another."""
 
-    _key: ApiKey = field(default="", repr=False)
+    _key: ApiKey = field(default="", alias="key", repr=False)
 
     @property
     def name(self) -> str:

@@ -65,8 +65,8 @@ class ChatDecoder:
 
     _quirks: Quirks
     _message_id: str
-    _sink: DeltaSink | None = field(default=None, kw_only=True)
-    _model: str = field(default="", kw_only=True)
+    _sink: DeltaSink | None = field(default=None, alias="sink", kw_only=True)
+    _model: str = field(default="", alias="model", kw_only=True)
     """As it was asked for: used until the vendor names it."""
 
     secret: str = field(default="", kw_only=True, repr=False)

@@ -96,10 +96,10 @@ def quirks_of(base_url: str, *, provider: str) -> Quirks:
     """
     try:
         parts = urlsplit(base_url)
-        host = parts.hostname or ""
+        host = parts.hostname if parts.scheme in ("http", "https") else None
     except ValueError:
-        host = ""
-    if not host or parts.scheme not in ("http", "https"):
+        host = None
+    if not host:
         raise InvalidRequestError(
             f"the base URL of {provider} is no http(s) URL with a host",
             provider=provider,
@@ -265,7 +265,7 @@ def _kept(message: AssistantMessage, quirks: Quirks) -> Mapping[str, Any]:
     blocks = message.blocks
     if blocks is None or not isinstance(blocks.data, Mapping):
         return {}
-    data = blocks.data
+    data: Mapping[str, Any] = blocks.data
     origin = (blocks.provider, blocks.format, data.get("host"))
     if origin != (quirks.provider, BLOCKS_FORMAT, quirks.host):
         return {}
