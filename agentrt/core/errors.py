@@ -75,10 +75,11 @@ class ModelError(AgentRTError):
 
     code = "model_error"
 
-    retryable: ClassVar[bool] = False
-    """The same call may succeed if it is sent again."""
+    retryable: bool = False
+    """The same call may succeed if it is sent again. The provider may know better
+    than the class."""
 
-    switchable: ClassVar[bool] = False
+    switchable: bool = False
     """Another model may succeed where this one failed."""
 
     def __init__(

@@ -25,7 +25,7 @@ from agentrt.core.errors import (
     ResponseFormatError,
 )
 from agentrt.providers.base import HttpReply, HttpRequest, HttpTransport
-from agentrt.scopes import CLEANUP_SECONDS, cleanup
+from agentrt.scopes import CLEANUP_SECONDS
 
 __all__ = ["open_http_transport"]
 
@@ -144,7 +144,10 @@ class HttpxReply:
         # halfway is a ResourceWarning, and closing the outermost lets go of the rest.
         # So they are read on under a scope whose time is up: what had come is thrown
         # away, and the first wait unwinds them all and closes the connection.
-        with cleanup(0), suppress(httpx.HTTPError, StopAsyncIteration):
+        with (
+            trio.move_on_after(0, shield=True),
+            suppress(httpx.HTTPError, StopAsyncIteration),
+        ):
             for _ in range(LEFT_PIECES):
                 await anext(self._pieces)
         await self._response.aclose()
