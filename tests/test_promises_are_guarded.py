@@ -12,8 +12,8 @@
 | P8 results kept | `results_survive_a_stop` | nothing is saved at the barrier |
 
 The properties of `tests/flow/test_promises.py` and the sweeps of
-`tests/flow/test_cancel_sweep.py` check the same over random and over all cases; these are
-their smallest instances, so that a fault's name is its test's.
+`tests/flow/test_cancel_sweep.py` check the same over random and over all cases; these
+are their smallest instances, so that a fault's name is its test's.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -133,7 +133,7 @@ async def history_is_valid_after_a_stop() -> None:
 
 async def unclear_answers_deny() -> None:
     await trio.lowlevel.checkpoint()
-    unclear = [
+    unclear: list[Any] = [
         None,
         {},
         "yes",

@@ -162,7 +162,7 @@ def error_from_reply(
     wish = reply.headers.get("x-should-retry")
     if wish == "false" or (wish == "true" and type(error) is InvalidRequestError):
         # The class says what is usual; this vendor knows better for this one reply.
-        vars(error)["retryable"] = wish == "true"
+        error.retryable = wish == "true"
     return error
 
 

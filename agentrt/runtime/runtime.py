@@ -180,8 +180,9 @@ class Runtime:
         Raises:
             UnknownAgentError: there is no such agent.
         """
+        find = partial(self._find, conversation_id)
         reopen = partial(self._open_for_reader, conversation_id, self.agents.get(agent))
-        return Subscription(reopen, since)
+        return Subscription(find, reopen, since)
 
     async def status(
         self, conversation_id: str, *, agent: str = DEFAULT_AGENT
@@ -292,6 +293,10 @@ class Runtime:
                     history = await agent.history(conversation_id)
                     pause = await agent.paused(conversation_id)
                     session.open(history, () if pause is None else pause.interrupts)
+
+    def _find(self, conversation_id: str) -> Session | None:
+        session = self._sessions.get(conversation_id)
+        return session if session is not None and session.is_open else None
 
     async def _open_for_reader(
         self, conversation_id: str, agent: Agent

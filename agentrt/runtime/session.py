@@ -119,6 +119,9 @@ class Session:
     interrupts: Sequence[Interrupt] = field(default=(), init=False)
     """What waits for an answer."""
 
+    ring: EventRing = field(init=False)
+    """Its newest events, as long as the session is kept."""
+
     transcript: Transcript = field(init=False)
     last_active: float = field(factory=trio.current_time, init=False)
     is_open: bool = field(default=False, init=False)
@@ -127,12 +130,9 @@ class Session:
     _emitter: Emitter | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.ring = self._events.ring(self.conversation_id)
         self.transcript = Transcript(self.conversation_id)
         self._grammar = Grammar(self._events.head(self.conversation_id))
-
-    @property
-    def ring(self) -> EventRing:
-        return self._events.ring(self.conversation_id)
 
     @property
     def drops(self) -> int:

@@ -30,6 +30,9 @@ class Subscription:
     loses nothing.
     """
 
+    _find: Callable[[], Session | None]
+    """The session, if it is open."""
+
     _open: Callable[[], Awaitable[Session | None]]
     """The session, opened if need be; None when there is nothing more to come."""
 
@@ -50,21 +53,34 @@ class Subscription:
         return await self._read(BATCH)
 
     async def _read(self, limit: int) -> Sequence[Reading]:
-        await trio.lowlevel.checkpoint()
+        # One pass through the scheduler for each read, whether it waits or not. The
+        # place moves after the last checkpoint, so a cancelled read loses nothing.
+        scheduled = False
         while True:
-            session = await self._open()
-            if session is None:
+            session = self._find() or await self._open()
+            if session is not None and self._is_up_to_date(session):
+                await session.ring.wait_for_more()
+                scheduled = True
+            elif not scheduled:
+                await trio.lowlevel.checkpoint()
+                scheduled = True
+            elif session is None:
                 return ()
-            ring = session.ring
-            place = self._place
-            if place is None or place > ring.head or place + 1 < ring.oldest:
-                resync = session.resync()
-                self._place = resync.seq
-                return (resync,)
-            if place < ring.visible:
-                ready = ring.after(place, limit=min(limit, ring.visible - place))
-                self._place = ready[-1].seq
-                return ready
-            if ring.closed:
-                return ()
-            await ring.wait_for_more()
+            else:
+                return self._take(session, limit)
+
+    def _is_up_to_date(self, session: Session) -> bool:
+        """Whether there is nothing to read, and more may come."""
+        ring = session.ring
+        return self._place == ring.visible and not ring.closed
+
+    def _take(self, session: Session, limit: int) -> Sequence[Reading]:
+        ring, place = session.ring, self._place
+        if place is None or place > ring.head or place + 1 < ring.oldest:
+            resync = session.resync()
+            self._place = resync.seq
+            return (resync,)
+        ready = ring.after(place, limit=min(limit, ring.visible - place))
+        if ready:
+            self._place = ready[-1].seq
+        return ready

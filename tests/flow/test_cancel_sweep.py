@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 import trio
@@ -106,7 +107,7 @@ class World:
     model: ProviderModel = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        script = [
+        script: Sequence[Any] = [
             RateLimitError("slow down", retry_after=1.0),
             Say(
                 text=["let ", "me"],
@@ -116,7 +117,7 @@ class World:
             ServerError("oops"),
             Say(text=["so ", "be it"], delay_seconds=0.1),
         ]
-        provider: Provider = ScriptedProvider(ScriptedModel(script))  # type: ignore[assignment]
+        provider: Provider = ScriptedProvider(ScriptedModel(script))
         self.model = ProviderModel(
             provider=provider, model_id="m", retry=RetryPolicy(), random=lambda: 0.5
         )
@@ -239,7 +240,10 @@ class Paused:
             self.ran.append(context.call_id)
             return "read"
 
-        script = [Say(calls=[call("delete"), call("read"), call("delete")]), "done"]
+        script: Sequence[Any] = [
+            Say(calls=[call("delete"), call("read"), call("delete")]),
+            "done",
+        ]
         return Agent(
             model=ScriptedModel(script), tools=[delete, read], memory=self.memory
         )
