@@ -175,10 +175,11 @@ class Agent:
 
         Expected failures are outcomes; what a hook raises comes out.
         """
-        values = {**self.values, **context.values}
+        if self.values:
+            context = evolve(context, values={**self.values, **context.values})
         outcome: TurnOutcome | None = None
         try:
-            outcome = await self._turn(request, evolve(context, values=values))
+            outcome = await self._turn(request, context)
         finally:
             if outcome is None or isinstance(outcome, TurnFailed):
                 # A hook may have failed around a turn that had paused.

@@ -100,9 +100,7 @@ class ChatClient:
             with deadline(
                 "model", self.model_seconds, cut=f"a call of {self.model.ref}"
             ):
-                response = await self.model.call(
-                    evolve(request, messages=mend(request.messages)), call.context
-                )
+                response = await self.model.call(_mended(request), call.context)
             call.release(response)
         except BaseException as error:
             call.fail(error)
@@ -178,6 +176,8 @@ class _ModelCall:
             finish_reason=response.finish_reason,
             usage=response.usage,
         )
+        if message is response.message:
+            return response
         return evolve(response, message=message)
 
     def fail(self, error: BaseException) -> None:
@@ -212,6 +212,13 @@ class _ModelCall:
                 **known,
             )
         )
+
+
+def _mended(request: ChatRequest) -> ChatRequest:
+    messages = mend(request.messages)
+    if messages is request.messages:
+        return request
+    return evolve(request, messages=messages)
 
 
 def _words_of(response: ChatResponse) -> Iterable[Delta]:

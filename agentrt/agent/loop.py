@@ -109,10 +109,11 @@ class Loop:
                 remaining=account.remaining,
             )
             account.begin_iteration()
-            now = evolve(context, values=account.values)
+            if context.values is not account.values:
+                context = evolve(context, values=account.values)
             limit = self.deadlines.iteration_seconds
             with deadline("iteration", limit, cut=f"iteration {index}"):
-                step = await self._iterate(iteration, now)
+                step = await self._iterate(iteration, context)
             index += 1
         return step
 

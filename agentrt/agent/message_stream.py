@@ -61,6 +61,8 @@ class MessageStream:
         self._close_text()
         calls = [self._end_call(i, call) for i, call in enumerate(message.tool_calls)]
         self._cut_calls(beyond=len(calls))
+        if message.id == self.message_id and calls == list(message.tool_calls):
+            return message
         return evolve(message, id=self.message_id, tool_calls=tuple(calls))
 
     def cut(self) -> None:
@@ -129,7 +131,7 @@ class MessageStream:
         if call.invalid_arguments is not None:
             arguments = None
         self._emit(e.ToolEnded(call_id=known.id, arguments=arguments))
-        return evolve(call, id=known.id)
+        return call if call.id == known.id else evolve(call, id=known.id)
 
     def _cut_calls(self, *, beyond: int) -> None:
         for index, call in self._calls.items():

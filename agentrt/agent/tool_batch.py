@@ -138,7 +138,7 @@ class ToolBatch:
             status=status,
             content=message.content,
         )
-        stored = evolve(message, writes=_storable(message.writes))
+        stored = storable(message)
         self._ended[message.call_id] = Ended(message=message, record=record)
         self._emit(
             ToolReturned(

@@ -102,6 +102,9 @@ def fold_writes(
     A reducer that raises leaves the value as it was; so does a write to a key of ours.
     Both are told in `conflicts`, as is a key without a slot that two calls wrote.
     """
+    writes = [of_one_call for of_one_call in writes if of_one_call]
+    if not writes:
+        return Folded(values=values, conflicts=())
     new = dict(values)
     conflicts: list[str] = []
     written: set[str] = set()

@@ -24,8 +24,12 @@ def memory_filter(memory: ChatMemory) -> Filter:
     @hook
     async def chat(call: ChatCall) -> AsyncIterator[None]:
         conversation_id = call.context.conversation_id
-        await memory.append(conversation_id, call.request.messages)
         history = await memory.history(conversation_id)
+        known = {message.id for message in history}
+        new = [each for each in call.request.messages if each.id not in known]
+        if new:
+            await memory.append(conversation_id, new)
+            history = [*history, *new]
         call.request = evolve(call.request, messages=history)
         yield
         message = call.response.message
