@@ -161,7 +161,7 @@ class Runtime:
         run = None if session is None else session.run
         if session is None or run is None:
             return False
-        if run_id is not None and run_id not in {run.id, run.label}:
+        if run_id is not None and run_id not in {run.id, run.label or run.id}:
             return False
         return session.stop(reason)
 
