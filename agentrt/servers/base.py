@@ -48,10 +48,18 @@ class OriginPolicy:
         """
         if origin is None or origin in self.allowed:
             return True
-        page = urlsplit(origin)
+        try:
+            page = urlsplit(origin)
+            port = page.port or SCHEME_PORTS.get(page.scheme)
+        except ValueError:  # no browser sends such a thing
+            return False
         name = page.hostname
         is_us = name in self.own_names or (name == host and _is_address(name))
-        return is_us and page.port in self.own_ports
+        return is_us and port in self.own_ports
+
+
+SCHEME_PORTS: Final = {"http": 80, "https": 443}
+"""Which a browser leaves out of an origin."""
 
 
 def _is_address(name: str | None) -> bool:
