@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, Final
 
 from attrs import define, field
@@ -15,13 +16,36 @@ MAX_FRAMES: Final = 2048
 
 
 def to_json(value: Any) -> str:
-    """Compact JSON. Text that is no valid Unicode is escaped and never an error."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """Compact JSON. Text that is no valid Unicode is escaped and never an error.
+
+    Numbers that JSON does not know (NaN, the infinities) become null.
+    """
+    try:
+        text = COMPACT.encode(value)
+    except ValueError:
+        text = COMPACT.encode(value := _finite(value))
     try:
         text.encode()
     except UnicodeEncodeError:  # half of a surrogate pair, cut by a model
         return json.dumps(value, separators=(",", ":"))
     return text
+
+
+COMPACT: Final = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":")
+)
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float():
+            return value if isfinite(value) else None
+        case Mapping():
+            return {key: _finite(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_finite(item) for item in value]
+        case _:
+            return value
 
 
 @define
