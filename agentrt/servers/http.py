@@ -75,6 +75,9 @@ class HttpSettings:
     grace_seconds: float = 3.0
     """For which a run of the AG-UI route goes on after its client left."""
 
+    keep_alive_seconds: float = 15.0
+    """Of silence in a stream, after which a comment shows that it lives."""
+
 
 async def serve_http(  # noqa: PLR0913  keyword-only, and told apart by name
     runtime: Runtime,
@@ -167,7 +170,15 @@ class _Routes:
             start = self._runtime.resume(conversation_id, wanted.answers, options)
         run = await start
         headers = [(k.encode(), v.encode()) for k, v in cors.items()]
-        return RunStream(self._runtime, run, agent, wanted.dialect, self._left, headers)
+        return RunStream(
+            self._runtime,
+            run,
+            agent,
+            wanted.dialect,
+            self._left,
+            headers,
+            self._settings.keep_alive_seconds,
+        )
 
     async def _stop(self, request: Request, cors: Mapping[str, str]) -> Response:
         """Stop the run in flight of a thread; with `{"runId"}`, only that one."""

@@ -15,7 +15,6 @@ from agentrt.servers.frames import to_json
 
 __all__ = ["RunStream", "sse_frames"]
 
-KEEP_ALIVE_SECONDS: Final = 15.0
 KEEP_ALIVE: Final = b": keep-alive\n\n"
 
 HEADERS: Final = (
@@ -61,6 +60,8 @@ class RunStream:
     _dialect: Dialect
     _disconnects: Disconnects
     _headers: Sequence[tuple[bytes, bytes]]
+    _keep_alive_seconds: float
+    """Of silence, after which a comment is sent."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -83,7 +84,7 @@ class RunStream:
         over = False
         while not over:
             body = KEEP_ALIVE
-            with trio.move_on_after(KEEP_ALIVE_SECONDS):
+            with trio.move_on_after(self._keep_alive_seconds):
                 ready = await subscription.batch()
                 body, over = self._encode(ready)
                 over = over or not ready
