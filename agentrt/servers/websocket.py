@@ -21,7 +21,7 @@ from trio_websocket import serve_websocket as serve_connections
 
 from agentrt.agui.codec import Dialect, encode_interrupt
 from agentrt.agui.intake import RunInput, dialect_of, read_run_input
-from agentrt.core.errors import AgentRTError, InputError
+from agentrt.core.errors import AgentRTError, InputError, RuntimeClosedError
 from agentrt.events.types import Resync
 from agentrt.runtime.registry import DEFAULT_AGENT
 from agentrt.runtime.runtime import RunOptions, Runtime
@@ -40,6 +40,9 @@ PING_SECONDS: Final = 30.0
 PONG_SECONDS: Final = 20.0
 """After which a peer that does not answer counts as gone."""
 
+GOODBYE_SECONDS: Final = 1.0
+"""For the close frames of a server that ends."""
+
 Reply = Mapping[str, Any]
 
 
@@ -53,53 +56,88 @@ async def serve_websocket(
 ) -> None:
     """Serve until cancelled; tells the port once it listens (0 takes a free one).
 
-    When the runtime is closed, every connection gets its last events and a close frame
-    with code 1001.
+    When the runtime is closed, every connection with subscriptions gets its last events
+    and a close frame with code 1001; the others get theirs when the server ends.
     """
-    allowed = origins or OriginPolicy()
-    cache = FrameCache()
-
-    async def handle(request: WebSocketRequest) -> None:
+    server = _Server(runtime, origins or OriginPolicy())
+    async with trio.open_nursery() as nursery:
         try:
-            await _serve_connection(request, runtime, allowed, cache)
+            task_status.started(await nursery.start(server.accept, host, port))
+            await trio.sleep_forever()
+        finally:
+            with trio.move_on_after(GOODBYE_SECONDS, shield=True):
+                await server.say_goodbye()
+            server.end()
+
+
+@define(eq=False)
+class _Server:
+    """The connections of one server."""
+
+    _runtime: Runtime
+    _origins: OriginPolicy
+    _cache: FrameCache = field(factory=FrameCache, init=False)
+    _sockets: set[WebSocketConnection] = field(factory=set, init=False)
+    _life: trio.CancelScope = field(
+        factory=lambda: trio.CancelScope(shield=True), init=False
+    )
+    """Shielded, since a socket whose tasks were cancelled can say no goodbye.
+    `end` cancels it."""
+
+    async def accept(
+        self, host: str, port: int, *, task_status: trio.TaskStatus[int]
+    ) -> None:
+        """Serve connections until `end`; tells the port."""
+        with self._life:
+            async with trio.open_nursery() as nursery:
+                server = await nursery.start(
+                    partial(
+                        serve_connections,
+                        self._handle,
+                        host,
+                        port,
+                        None,
+                        max_message_size=MAX_FRAME_BYTES,
+                    )
+                )
+                task_status.started(server.port)
+
+    async def say_goodbye(self) -> None:
+        """Close what is open with code 1001, and wait until the peers have."""
+        async with trio.open_nursery() as goodbyes:
+            for socket in self._sockets:
+                goodbyes.start_soon(socket.aclose, 1001, "the server ends")
+
+    def end(self) -> None:
+        """Stop serving."""
+        self._life.cancel(reason="the server ends")
+
+    async def _handle(self, request: WebSocketRequest) -> None:
+        try:
+            await self._serve(request)
         except* ConnectionClosed:
             pass
         except* Exception:
             # The connection boundary: one connection's failure ends no other.
             logger.exception("a WebSocket connection failed")
 
-    async with trio.open_nursery() as nursery:
-        server = await nursery.start(
-            partial(
-                serve_connections,
-                handle,
-                host,
-                port,
-                None,
-                max_message_size=MAX_FRAME_BYTES,
-            )
-        )
-        task_status.started(server.port)
-
-
-async def _serve_connection(
-    request: WebSocketRequest,
-    runtime: Runtime,
-    origins: OriginPolicy,
-    cache: FrameCache,
-) -> None:
-    headers = {name.lower(): value for name, value in request.headers}
-    origin = headers.get(b"origin", b"").decode("latin-1") or None
-    if not origins.allows(origin, host=_address(request)):
-        text = f"origin {origin} may not connect; allow it with --allow-origin\n"
-        await request.reject(403, body=text.encode())
-        return
-    socket = await request.accept()
-    async with trio.open_nursery() as nursery:
-        connection = Connection(runtime, socket, nursery, cache)
-        nursery.start_soon(connection.keep_alive, name="WebSocket keep-alive")
-        await connection.serve()
-        nursery.cancel_scope.cancel(reason="the peer left")
+    async def _serve(self, request: WebSocketRequest) -> None:
+        headers = {name.lower(): value for name, value in request.headers}
+        origin = headers.get(b"origin", b"").decode("latin-1") or None
+        if not self._origins.allows(origin, host=_address(request)):
+            text = f"origin {origin} may not connect; allow it with --allow-origin\n"
+            await request.reject(403, body=text.encode())
+            return
+        socket = await request.accept()
+        self._sockets.add(socket)
+        try:
+            async with trio.open_nursery() as nursery:
+                connection = Connection(self._runtime, socket, nursery, self._cache)
+                nursery.start_soon(connection.keep_alive, name="WebSocket keep-alive")
+                await connection.serve()
+                nursery.cancel_scope.cancel(reason="the peer left")
+        finally:
+            self._sockets.discard(socket)
 
 
 def _address(request: WebSocketRequest) -> str | None:
@@ -117,6 +155,7 @@ class Connection:
     _nursery: trio.Nursery = field(repr=False)
     _cache: FrameCache = field(repr=False)
     _readers: dict[str, trio.CancelScope] = field(factory=dict, init=False)
+    _reading: int = field(default=0, init=False)
 
     async def serve(self) -> None:
         """Answer requests until the peer leaves."""
@@ -138,12 +177,11 @@ class Connection:
         try:
             request = _read(text)
             id_ = request.get("id")
-            operation = OPERATIONS.get(str(request.get("op")))
+            name = request.get("op")
+            operation = OPERATIONS.get(str(name))
             if operation is None:
                 known = ", ".join(OPERATIONS)
-                raise InputError(
-                    f"op is {request.get('op')!r}, expected one of {known}"
-                )
+                raise InputError(f"op is {name!r}, expected one of {known}")
             reply = await operation(self, request)
         except AgentRTError as error:
             return {"id": id_, "ok": False, "error": error_body(error)}
@@ -161,11 +199,11 @@ class Connection:
         self._stop_reading(thread_id)
         scope = self._readers[thread_id] = trio.CancelScope()
         dialect = dialect_of(request.get("protocolVersion"))
-        subscription = self._runtime.subscribe(
-            thread_id, since=since, agent=_agent(request)
-        )
         self._nursery.start_soon(
-            self._push, subscription, scope, dialect, name=f"reader of {thread_id}"
+            self._read,
+            partial(self._push, thread_id, _agent(request), since, dialect),
+            scope,
+            name=f"reader of {thread_id}",
         )
         return {"threadId": thread_id, **_status(status)}
 
@@ -216,19 +254,42 @@ class Connection:
             scope.cancel(reason="unsubscribed")
         return scope is not None
 
-    async def _push(
-        self, subscription: Any, scope: trio.CancelScope, dialect: Dialect
+    async def _read(
+        self, push: Callable[[], Awaitable[None]], scope: trio.CancelScope
     ) -> None:
+        """Push to the end. The last reader to come there closes the connection."""
+        self._reading += 1
         with scope:
-            while ready := await subscription.batch():
+            await push()
+        self._reading -= 1
+        if not (scope.cancel_called or self._reading):
+            await self._socket.aclose(1001, "the runtime was closed")
+
+    async def _push(
+        self,
+        thread_id: str,
+        agent: str,
+        since: int | None,
+        dialect: Dialect,
+    ) -> None:
+        """Push what comes until the runtime is closed.
+
+        If it is the conversation that was forgotten, go on with what it is then.
+        """
+        while True:
+            events = self._runtime.subscribe(thread_id, since=since, agent=agent)
+            while ready := await events.batch():
                 for reading in ready:
                     if isinstance(reading, Resync):
                         frame = resync_frame(reading, dialect)
                     else:
                         frame = self._cache.frame(reading, dialect)
                     await self._socket.send_message(frame)
-            # The runtime was closed, or the conversation forgotten.
-            await self._socket.aclose(1001, "the conversation was closed here")
+            try:
+                await self._runtime.status(thread_id, agent=agent)
+            except RuntimeClosedError:
+                return
+            since = None
 
     async def _send(self, reply: Reply) -> None:
         await self._socket.send_message(to_json(reply))
