@@ -8,6 +8,7 @@ stopped after a grace: that is how those clients stop one.
 import json
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +19,7 @@ from attrs import define, field, frozen
 from hypercorn.config import Config
 from hypercorn.trio import serve
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
@@ -133,7 +135,8 @@ class _Routes:
                 ),
                 Route("/", self._page),
                 Route("/{name}", self._page),
-            ]
+            ],
+            exception_handlers={HTTPException: _no_route},
         )
 
     async def _health(self, request: Request) -> Response:
@@ -154,13 +157,12 @@ class _Routes:
     async def _page(self, request: Request) -> Response:
         name = request.path_params.get("name", "index.html")
         if name not in PAGE_FILES:
-            body = {"code": "not_found", "message": f"there is no /{name}"}
-            return JSONResponse(body, 404)
+            raise HTTPException(404)
         return FileResponse(PAGE / name, headers=PAGE_HEADERS)
 
     async def _run(self, request: Request, cors: Mapping[str, str]) -> Any:
         """`RunAgentInput` in, the run's AG-UI events out, until its terminal event."""
-        wanted = read_run_input(await _json(request))
+        wanted = read_run_input(_parse(await _body(request)))
         agent = request.path_params["agent"]
         options = RunOptions(agent=agent, label=wanted.label)
         conversation_id = wanted.conversation_id
@@ -183,11 +185,14 @@ class _Routes:
     async def _stop(self, request: Request, cors: Mapping[str, str]) -> Response:
         """Stop the run in flight of a thread; with `{"runId"}`, only that one."""
         self._runtime.agents.get(request.path_params["agent"])
-        body = await request.body()
-        wanted = json.loads(body) if body.strip() else {}
+        body = await _body(request)
+        wanted = _parse(body) if body.strip() else {}
         if not isinstance(wanted, dict) or not set(wanted) <= {"runId"}:
             raise InputError(f"the body is {body[:80]!r}, expected {{}} or a runId")
-        stopped = self._runtime.stop(request.path_params["thread"], wanted.get("runId"))
+        run_id = wanted.get("runId")
+        if not isinstance(run_id, str | None):
+            raise InputError(f"$.runId is {run_id!r}, expected a text")
+        stopped = self._runtime.stop(request.path_params["thread"], run_id)
         return JSONResponse({"stopped": stopped}, headers=dict(cors))
 
     def _guarded(self, endpoint: Callable[..., Any]) -> Callable[[Request], Any]:
@@ -233,13 +238,27 @@ def _status_of(error: AgentRTError) -> int:
     return next((s for cls, s in STATUS.items() if isinstance(error, cls)), 400)
 
 
-async def _json(request: Request) -> Any:
+async def _no_route(request: Request, error: Exception) -> Response:
+    """What Starlette refuses itself, in the form of all other errors."""
+    assert isinstance(error, HTTPException)
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "error")
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    body = {"error": code, "code": code, "message": message}
+    return JSONResponse(body, error.status_code, headers=error.headers)
+
+
+async def _body(request: Request) -> bytes:
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MAX_BODY_BYTES:
-            raise InputError(f"the body is larger than {MAX_BODY_BYTES} bytes")
+    async with aclosing(request.stream()) as pieces:
+        async for piece in pieces:
+            body += piece
+            if len(body) > MAX_BODY_BYTES:
+                raise InputError(f"the body is larger than {MAX_BODY_BYTES} bytes")
+    return bytes(body)
+
+
+def _parse(body: bytes) -> Any:
     try:
-        return json.loads(bytes(body))
+        return json.loads(body)
     except (ValueError, RecursionError) as error:
         raise InputError(f"the body is no JSON: {error}") from None
