@@ -51,7 +51,8 @@ def sse_frames(envelope: Envelope, dialect: Dialect) -> bytes:
 class RunStream:
     """An ASGI response: the AG-UI events of one run, to its terminal event.
 
-    When the client leaves, the run is reported to `disconnects`.
+    When the client leaves before it has its last frame, the run is reported to
+    `disconnects`. A reader that fell behind is told so; that run goes on.
     """
 
     _runtime: Runtime
@@ -64,6 +65,7 @@ class RunStream:
     """Of silence, after which a comment is sent."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_told = False
         try:
             headers = [*HEADERS, *self._headers]
             await send(
@@ -72,10 +74,12 @@ class RunStream:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_watch, receive, nursery.cancel_scope)
                 await self._stream(send)
+                is_told = True
                 await send({"type": "http.response.body", "body": b""})
                 nursery.cancel_scope.cancel(reason="the stream is over")
         finally:
-            self._disconnects.left(self._run)
+            if not is_told:
+                self._disconnects.left(self._run)
 
     async def _stream(self, send: Send) -> None:
         subscription = self._runtime.subscribe(

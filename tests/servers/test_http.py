@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from agentrt.agent.agent import Agent
-from agentrt.events.types import RunCancelled
+from agentrt.events.types import Envelope, Resync, RunCancelled, TerminalEvent
 from agentrt.servers.base import MAX_BODY_BYTES
 from agentrt.stores.in_memory import InMemoryEventStore
 from tests.servers.serving import (
@@ -447,3 +447,24 @@ async def test_a_stop_with_a_body_of_another_form_is_400(body: bytes) -> None:
     async with open_client(says(["hi"])) as (_, client):
         reply = await client.post("/agent/default/stop/t", content=body)
     assert (reply.status_code, reply.json()["code"]) == (400, "bad_request")
+
+
+async def test_a_run_outlives_a_reader_that_fell_behind() -> None:
+    gate = Gate()
+    agent = says([*["x"] * 50, gate, "y"])
+    events = InMemoryEventStore(max_events=4)
+    async with open_client(agent, events=events, grace_seconds=0) as (served, client):
+        reply = await client.post(RUN, json=run_input())
+        await client.get("/healthz")
+        with trio.fail_after(PATIENCE):
+            async for reading in served.runtime.subscribe("t"):
+                gate.open()
+                if isinstance(reading, Resync) and reading.run_id is None:
+                    break
+                if isinstance(reading, Envelope):
+                    assert reading.event.tag != "run/cancelled"
+                    if isinstance(reading.event, TerminalEvent):
+                        break
+        history = await served.runtime.agents.get("default").history("t")
+    assert parse(reply.text)[-1]["code"] == "resync"
+    assert history[-1].text == "x" * 50 + "y"
