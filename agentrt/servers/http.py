@@ -20,7 +20,7 @@ from hypercorn.config import Config
 from hypercorn.trio import serve
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
@@ -209,6 +209,8 @@ class _Routes:
                 return Response(status_code=204, headers=cors)
             try:
                 return await endpoint(request, cors)
+            except ClientDisconnect:  # in the middle of its own request
+                return Response(status_code=400)
             except AgentRTError as error:
                 return JSONResponse(
                     {"error": error.code, **error_body(error)},

@@ -468,3 +468,16 @@ async def test_a_run_outlives_a_reader_that_fell_behind() -> None:
         history = await served.runtime.agents.get("default").history("t")
     assert parse(reply.text)[-1]["code"] == "resync"
     assert history[-1].text == "x" * 50 + "y"
+
+
+async def test_a_client_that_leaves_in_its_body_is_no_error_of_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with open_client(says(["hi"])) as (served, client):
+        stream = await trio.open_tcp_stream("127.0.0.1", served.http_port)
+        async with stream:
+            head = f"POST {RUN} HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n"
+            await stream.send_all(head.encode() + b"{")
+            await client.get("/healthz")
+        await client.get("/healthz")
+    assert caplog.records == []
