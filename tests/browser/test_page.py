@@ -198,9 +198,7 @@ def test_the_page_can_be_used_by_the_keyboard_alone(
 def test_a_phone_of_360_pixels_shows_everything_without_scrolling_sideways(
     served: Server, open_chat: OpenChat
 ) -> None:
-    chat = open_chat(
-        served.url, viewport={"width": 360, "height": 740}, has_touch=True
-    )
+    chat = open_chat(served.url, viewport={"width": 360, "height": 740}, has_touch=True)
     chat.ask("Show me some Markdown")
     chat.ask("What is the weather in Paris?", runs=2)
     wide = "document.scrollingElement.scrollWidth"

@@ -189,8 +189,7 @@ class Peer:
         """Pushed frames up to the end of a run."""
         return await self.read_until(
             lambda frame: (
-                frame.get("type") in TERMINALS
-                and thread in {None, frame["threadId"]}
+                frame.get("type") in TERMINALS and thread in {None, frame["threadId"]}
             )
         )
 

@@ -80,9 +80,7 @@ async def open_child(*options: str) -> AsyncIterator[Child]:
 
 def _served(http_port: int, websocket_port: int) -> Served:
     nothing: Runtime = None  # type: ignore[assignment]  # it lives in the child
-    return Served(
-        runtime=nothing, http_port=http_port, websocket_port=websocket_port
-    )
+    return Served(runtime=nothing, http_port=http_port, websocket_port=websocket_port)
 
 
 async def test_serve_prints_where_it_serves_what() -> None:

@@ -183,9 +183,7 @@ async def test_the_number_stands_on_the_last_frame_of_an_event() -> None:
         reply = await client.post(RUN, json=run_input())
         envelopes = await read_run(served.runtime, "t")
     tags = {envelope.seq: envelope.event.tag for envelope in envelopes}
-    assert [
-        (tags[event["seq"]], event["type"]) for event in parse(reply.text)
-    ] == [
+    assert [(tags[event["seq"]], event["type"]) for event in parse(reply.text)] == [
         ("run/started", "RUN_STARTED"),
         ("message/started", "TEXT_MESSAGE_START"),
         ("message/delta", "TEXT_MESSAGE_CONTENT"),
