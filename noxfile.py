@@ -59,7 +59,7 @@ def lint(session: nox.Session) -> None:
         # 127: names another package for httpx, which is the one that is given.
         "--disable=ASYNC9,ASYNC124,ASYNC127",
         "--transform-async-generator-decorators=hook",
-        "--startable-in-context-manager=serve_http,serve_websocket",
+        "--startable-in-context-manager=serve_http,serve_websocket,accept",
         *str(files).split(),
     )
 
