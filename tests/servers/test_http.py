@@ -99,11 +99,11 @@ async def test_health_tells_the_version() -> None:
 
 
 async def test_the_config_names_port_agent_and_model() -> None:
-    async with open_client(says(["hi"], name="helper")) as (served, client):
+    async with open_client(says(["hi"], name="guide")) as (served, client):
         reply = await client.get("/config.json")
     assert reply.json() == {
         "websocketPort": served.websocket_port,
-        "agent": "helper",
+        "agent": "guide",
         "model": "test/scripted",
         "version": version("agentrt"),
     }
