@@ -10,7 +10,7 @@ from attrs import define
 
 from agentrt.core.messages import Message, ToolCall
 from agentrt.events.grammar import find_faults
-from agentrt.runtime.runtime import open_runtime
+from agentrt.runtime.runtime import Runtime, open_runtime
 from agentrt.servers.frames import FrameCache
 from agentrt.servers.websocket import serve_websocket
 from agentrt.stores.in_memory import InMemoryChatMemory, InMemoryEventStore
@@ -270,14 +270,21 @@ async def test_forgetting_one_conversation_leaves_the_others_connected() -> None
 
 
 async def test_a_server_that_ends_closes_idle_connections_with_1001() -> None:
-    async with (
-        open_runtime(says(["hi"])) as runtime,
-        trio.open_nursery() as nursery,
-    ):
-        port = await nursery.start(partial(serve_websocket, runtime, port=0))
-        served = Served(runtime=runtime, websocket_port=port, http_port=0)
+    server, listening = trio.CancelScope(), trio.Event()
+    ports: list[int] = []
+
+    async def serve(runtime: Runtime) -> None:
+        with server:
+            async with trio.open_nursery() as nursery:
+                start = partial(serve_websocket, runtime, port=0)
+                ports.append(await nursery.start(start))
+                listening.set()
+
+    async with open_runtime(says(["hi"])) as runtime, trio.open_nursery() as nursery:
+        nursery.start_soon(serve, runtime)
+        await listening.wait()
+        served = Served(runtime=runtime, websocket_port=ports[0], http_port=0)
         async with served.peer() as peer:
             await peer.ask("ping")
-            nursery.cancel_scope.cancel()
-            with trio.CancelScope(shield=True):
-                assert await wait_closed(peer) == ([], 1001)
+            server.cancel()
+            assert await wait_closed(peer) == ([], 1001)
