@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from agentrt.agent.agent import Agent
 from agentrt.core.errors import AgentRTError, describe
+from agentrt.models.base import ChatModel
 from agentrt.models.catalog import open_model
 from agentrt.runtime.runtime import Runtime, open_runtime
 from agentrt.servers.base import OriginPolicy
@@ -62,43 +63,42 @@ async def serve(  # noqa: PLR0913  each is an option of the command
         A foreign page that may use this server, as `https://example.org`; repeatable.
     """
     origins = OriginPolicy(set(allow_origin), {host, "localhost"})
-    async with (
-        open_model(model) as chat_model,
-        open_memory(store) as memory,
-    ):
-        agent = Agent(
-            model=chat_model, system=SYSTEM, tools=demo_tools(), memory=memory
-        )
-        async with open_runtime(agent) as runtime, trio.open_nursery() as nursery:
-            websocket_port = await nursery.start(
+    # Before anything is told, so that a signal always finds somebody.
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with (
+            open_model(model) as chat_model,
+            open_memory(store) as memory,
+            open_runtime(_demo_agent(chat_model, memory)) as runtime,
+            trio.open_nursery() as nursery,
+        ):
+            ws_port = await nursery.start(
                 partial(
                     serve_websocket, runtime, host=host, port=ws_port, origins=origins
                 )
             )
             settings = HttpSettings(
-                websocket_port=websocket_port, model=model, origins=origins
+                websocket_port=ws_port, model=model, origins=origins
             )
             address = await nursery.start(
                 partial(serve_http, runtime, host=host, port=port, settings=settings)
             )
-            http_port = address.rpartition(":")[2].strip("/")
-            origins.own_ports.add(int(http_port))
+            port = int(address.rpartition(":")[2].strip("/"))
+            origins.own_ports.add(port)
             console = Console(soft_wrap=True)
             console.print(
-                f"agentrt serves [bold]{model}[/] at "
-                f"[link]http://{_shown(host)}:{http_port}/[/] "
-                f"(WebSocket on port {websocket_port}); Ctrl-C stops it"
+                f"agentrt serves [bold]{escape(model)}[/] at "
+                f"http://{_shown(host)}:{port}/ "
+                f"(WebSocket on port {ws_port}); Ctrl-C stops it"
             )
-            await _wait_for_signal()
+            async for _ in signals:
+                break
             console.print("stopping: runs are ended, clients are told")
             await _shut_down(runtime)
             nursery.cancel_scope.cancel(reason="asked to stop")
 
 
-async def _wait_for_signal() -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            return
+def _demo_agent(model: ChatModel, memory: ChatMemory) -> Agent:
+    return Agent(model=model, system=SYSTEM, tools=demo_tools(), memory=memory)
 
 
 async def _shut_down(runtime: Runtime) -> None:
@@ -109,7 +109,10 @@ async def _shut_down(runtime: Runtime) -> None:
 
 
 def _shown(host: str) -> str:
-    return "127.0.0.1" if host == "0.0.0.0" else host
+    """The host as it stands in an address that one can open."""
+    if host in {"0.0.0.0", "::"}:
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
 
 
 @asynccontextmanager

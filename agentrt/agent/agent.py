@@ -185,6 +185,7 @@ class Agent:
                 # A hook may have failed around a turn that had paused.
                 with trio.move_on_after(CLEANUP_SECONDS, shield=True):
                     await self._loop.abandon_pause(context)
+        assert outcome is not None
         return outcome
 
     async def take_pause(

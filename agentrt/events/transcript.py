@@ -114,10 +114,12 @@ class Transcript:
         )
 
     def text_being_said(self) -> str:
-        """The words so far of the message that is not finished; "" if there is none."""
+        """The words of the message that is not whole, or was cut; "" if there is none."""
         for draft in reversed(self._drafts.values()):
             return "".join(draft.texts)
-        return ""
+        last = self.messages[-1] if self.messages else None
+        is_cut = isinstance(last, AssistantMessage) and last.partial
+        return last.text if last is not None and is_cut else ""
 
     def arguments_of(self, call_id: str) -> Mapping[str, Any]:
         """What the model asked for in this call; nothing where that is not known."""

@@ -159,7 +159,7 @@ class Call(Generic[RequestT, ResponseT]):
 
     context: Context
     reruns_left: int
-    _inner: Inner[RequestT, ResponseT] = field(repr=False)
+    _inner: Inner[RequestT, ResponseT] = field(repr=False, alias="inner")
     _response: ResponseT = field(default=UNSET, init=False)
 
     @property

@@ -5,7 +5,7 @@ A catalog is what its owner puts in; there is no built-in table, since it would 
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from attrs import field, frozen
+from attrs import define, frozen
 
 from agentrt.core.errors import ModelReferenceError
 
@@ -44,11 +44,11 @@ class ModelSpec:
             split_ref(ref)
 
 
-@frozen(init=False)
+@define(init=False)
 class ModelCatalog:
     """Specs by reference."""
 
-    _specs: Mapping[str, ModelSpec] = field(alias="specs")
+    _specs: Mapping[str, ModelSpec]
 
     def __init__(self, specs: Iterable[ModelSpec] = ()) -> None:
         by_ref: dict[str, ModelSpec] = {}
@@ -56,7 +56,7 @@ class ModelCatalog:
             if spec.ref in by_ref:
                 raise ValueError(f"model {spec.ref!r} is in the catalog twice")
             by_ref[spec.ref] = spec
-        self.__attrs_init__(specs=by_ref)
+        self._specs = by_ref
 
     def find(self, ref: str) -> ModelSpec | None:
         return self._specs.get(ref)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
-from attrs import frozen
+from attrs import define
 
 from agentrt.agent.agent import Agent
 from agentrt.core.errors import UnknownAgentError
@@ -13,7 +13,7 @@ __all__ = ["DEFAULT_AGENT", "AgentRegistry", "Agents"]
 DEFAULT_AGENT: Final = "default"
 
 
-@frozen(init=False)
+@define(init=False)
 class AgentRegistry:
     """Agents by id, in the order in which they were given."""
 
@@ -34,7 +34,7 @@ class AgentRegistry:
             by_name[agent.name] = agent
         if not by_name:
             raise ValueError("there is no agent: hand in at least one")
-        self.__attrs_init__(by_name)
+        self._agents = by_name
 
     @property
     def ids(self) -> tuple[str, ...]:

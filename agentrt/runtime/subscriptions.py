@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Self, TypeAlias
 
 import trio
-from attrs import define
+from attrs import define, field
 
 from agentrt.events.types import Envelope, Resync
 from agentrt.runtime.session import Session
@@ -39,6 +39,9 @@ class Subscription:
     _place: int | None
     """The number of the last event that this reader got; None: nothing yet."""
 
+    _session: Session | None = field(default=None, init=False)
+    """Where it read last."""
+
     def __aiter__(self) -> Self:
         return self
 
@@ -57,7 +60,8 @@ class Subscription:
         # place moves after the last checkpoint, so a cancelled read loses nothing.
         scheduled = False
         while True:
-            session = self._find() or await self._open()
+            session = self._forgotten() or self._find() or await self._open()
+            self._session = session
             if session is not None and self._is_up_to_date(session):
                 await session.ring.wait_for_more()
                 scheduled = True
@@ -68,6 +72,11 @@ class Subscription:
                 return ()
             else:
                 return self._take(session, limit)
+
+    def _forgotten(self) -> Session | None:
+        """Where it read last, if that is over: then nothing else is opened."""
+        last = self._session
+        return last if last is not None and last.ring.closed else None
 
     def _is_up_to_date(self, session: Session) -> bool:
         """Whether there is nothing to read, and more may come."""

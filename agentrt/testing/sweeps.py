@@ -194,7 +194,7 @@ def _run_once(
         )
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001  whatever it is, it is the finding
+    except BaseException as error:  # noqa: BLE001  it is the finding
         return error
     return None
 

@@ -27,7 +27,7 @@ async def get_weather(city: Annotated[str, Param("A city", min_length=1)]) -> st
     return f"In {city} it is {SKIES[number % 5]}, {number % 25 + 3} °C."
 
 
-OPERATORS: Final[Mapping[type[ast.AST], Callable[..., Any]]] = {
+OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from attrs import frozen
+from attrs import define
 
 from agentrt.core.chat import ToolSpec
 from agentrt.core.errors import ToolDefinitionError
@@ -18,7 +18,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What every vendor takes."""
 
 
-@frozen(init=False)
+@define(init=False)
 class ToolRegistry:
     """Tools by name, in the order in which they were given."""
 
@@ -37,10 +37,9 @@ class ToolRegistry:
         faults = [*_duplicates(made), *(f for each in made for f in _faults(each))]
         if faults:
             raise ToolDefinitionError("; ".join(faults))
-        by_name = {each.name: each for each in made}
-        checkers = {each.name: ArgumentChecker(each.parameters) for each in made}
-        specs = tuple(each.spec for each in made)
-        self.__attrs_init__(by_name, checkers, specs)
+        self._tools = {each.name: each for each in made}
+        self._checkers = {each.name: ArgumentChecker(each.parameters) for each in made}
+        self.specs = tuple(each.spec for each in made)
 
     def __iter__(self) -> Any:
         return iter(self._tools.values())

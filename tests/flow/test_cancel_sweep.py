@@ -136,6 +136,7 @@ class World:
             """Open a nursery."""
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(trio.sleep, 0.3)
+                nursery.start_soon(trio.sleep, 0.2)
             self.returned.append(context.call_id)
             return "waited"
 

@@ -142,6 +142,7 @@ class Shout:
 def layer(kind: str, temper: str) -> Filter:
     """A filter on one hook that passes, waits, raises, or runs things again."""
 
+    @hook
     async def behave(call: Call[Any, Any]) -> AsyncIterator[None]:
         if temper == "raises before":
             raise RuntimeError("raised before")
@@ -156,12 +157,13 @@ def layer(kind: str, temper: str) -> Filter:
         if temper == "raises after":
             raise RuntimeError("raised after")
 
+    @hook
     async def again(call: Call[Any, Any]) -> AsyncIterator[None]:
         yield
         if isinstance(call.response, ChatResponse) and call.reruns_left == 3:
             await call.rerun()
 
-    return _on(kind, hook(again if temper == "again" else behave))
+    return _on(kind, again if temper == "again" else behave)
 
 
 def _on(kind: str, made: Any) -> Filter:
