@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar, get_args
 
 import cattrs
 from cattrs.preconf.json import make_converter
+from cattrs.v import format_exception
 
 from agentrt.core.messages import Message
 from agentrt.core.outcomes import Decision
@@ -46,10 +47,16 @@ def from_json(text: str, type_: Any) -> Any:
     try:
         return CONVERTER.structure(json.loads(text), type_)
     except cattrs.BaseValidationError as error:
-        faults = "; ".join(cattrs.transform_error(error))
+        faults = "; ".join(cattrs.transform_error(error, format_exception=_in_words))
         raise ValueError(f"stored value does not fit: {faults}") from None
     except (KeyError, TypeError) as error:
         raise ValueError(f"stored value does not fit: {error!r}") from None
+
+
+def _in_words(error: BaseException, type_: type | None) -> str:
+    """What our own hooks say, with the value; else what cattrs says."""
+    is_ours = isinstance(error, TypeError | ValueError) and "expected" in str(error)
+    return str(error) if is_ours else format_exception(error, type_)
 
 
 def message_to_json(message: Message) -> str:
@@ -109,6 +116,8 @@ def _register_content(converter: cattrs.Converter) -> None:
     def structure(value: Any, _: Any) -> Content:
         if isinstance(value, str):
             return value
+        if not isinstance(value, list):
+            raise TypeError(f"expected a text or a list of parts, got {value!r}")
         return tuple(converter.structure(part, part_type) for part in value)
 
     def unstructure(value: Content) -> Any:
