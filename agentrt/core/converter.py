@@ -5,6 +5,7 @@ a text belongs is an error that says so, and so is a field that no class has.
 """
 
 import json
+import uuid
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar, get_args
 
@@ -134,7 +135,17 @@ def _register_content(converter: cattrs.Converter) -> None:
 CONVERTER: Final = _make_converter()
 
 
-LENIENT: Final = make_converter()
+def _make_lenient() -> cattrs.Converter:
+    converter = make_converter(use_alias=True)  # the names that a constructor takes
+    converter.register_structure_hook(uuid.UUID, lambda value, _: uuid.UUID(value))
+    converter.register_unstructure_hook(uuid.UUID, str)
+    converter.register_structure_hook_func(
+        lambda type_: type_ in {object, type(None)}, lambda value, _: value
+    )
+    return converter
+
+
+LENIENT: Final = _make_lenient()
 """For arguments of tools: these were checked against a schema before."""
 
 
