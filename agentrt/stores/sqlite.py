@@ -44,7 +44,7 @@ CLEAR = "delete from message where conversation_id = ?"
 class SqliteChatMemory:
     """A `ChatMemory` in a file. Made by `open_sqlite_memory`."""
 
-    _connection: apsw.AsyncConnection = field(repr=False)
+    _connection: "apsw.AsyncConnection" = field(repr=False)
 
     async def append(self, conversation_id: str, messages: Sequence[Message]) -> None:
         rows = [[_key(message.id), message_to_json(message)] for message in messages]
@@ -89,7 +89,7 @@ async def open_sqlite_memory(path: str | Path) -> AsyncIterator[SqliteChatMemory
             await connection.aclose()
 
 
-async def _prepare(connection: apsw.AsyncConnection, path: str | Path) -> None:
+async def _prepare(connection: "apsw.AsyncConnection", path: str | Path) -> None:
     try:
         await connection.pragma("busy_timeout", 5000)
         await connection.pragma("journal_mode", "wal")
