@@ -137,7 +137,9 @@ class Loop:
         results = [history.synthetic_result(call, text) for call in calls]
         if self.memory is not None and results:
             await self.memory.append(context.conversation_id, results)
-        for result in results if emit is not None else ():
+        if emit is None:
+            return
+        for result in results:
             emit(
                 ToolReturned(
                     call_id=result.call_id,
