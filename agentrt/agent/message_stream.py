@@ -5,6 +5,7 @@ or ours where that is missing, empty, or was used before.
 """
 
 from collections.abc import Callable, Mapping
+from itertools import chain, count
 from typing import Any
 
 from attrs import define, evolve, field
@@ -150,9 +151,14 @@ class MessageStream:
 
     def _id_for(self, index: int, given: str) -> str:
         used = {call.id for call in self._calls.values()}
-        if given and not self._is_taken(given) and given not in used:
-            return given
-        return f"{self.message_id}-call-{index + 1}"
+        own = f"{self.message_id}-call-{index + 1}"
+        more = (f"{own}-{number}" for number in count(2))
+        free = (
+            id_
+            for id_ in chain([given, own], more)
+            if id_ and id_ not in used and not self._is_taken(id_)
+        )
+        return next(free)
 
     def _close_text(self) -> None:
         self._close_reasoning()

@@ -179,7 +179,7 @@ def _first_count(
             value = value.get(key) if isinstance(value, Mapping) else None
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
-        if value >= 0 and float(value).is_integer():
+        if value >= 0 and (isinstance(value, int) or value.is_integer()):
             return int(value)
     return None
 

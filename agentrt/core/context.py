@@ -99,8 +99,9 @@ def fold_writes(
 ) -> Folded:
     """The values after a batch, with the writes of its calls in call order.
 
-    A reducer that raises leaves the value as it was; so does a write to a key of ours.
-    Both are told in `conflicts`, as is a key without a slot that two calls wrote.
+    A reducer that raises leaves the value as it was; so does a write to a key of ours,
+    or to one that is no text.
+    All are told in `conflicts`, as is a key without a slot that two calls wrote.
     """
     writes = [of_one_call for of_one_call in writes if of_one_call]
     if not writes:
@@ -110,7 +111,11 @@ def fold_writes(
     written: set[str] = set()
     for of_one_call in writes:
         for key, value in of_one_call.items():
-            if key.startswith(FRAMEWORK_PREFIX):
+            if not isinstance(key, str):
+                conflicts.append(
+                    f"{key!r} is no text, as a key must be: the write was dropped"
+                )
+            elif key.startswith(FRAMEWORK_PREFIX):
                 conflicts.append(f"{key!r} belongs to agentrt: the write was dropped")
             elif (slot := slots.get(key)) is not None:
                 try:

@@ -5,11 +5,13 @@ a text belongs is an error that says so, and so is a field that no class has.
 """
 
 import json
+import uuid
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar, get_args
 
 import cattrs
 from cattrs.preconf.json import make_converter
+from cattrs.v import format_exception
 
 from agentrt.core.messages import Message
 from agentrt.core.outcomes import Decision
@@ -46,10 +48,16 @@ def from_json(text: str, type_: Any) -> Any:
     try:
         return CONVERTER.structure(json.loads(text), type_)
     except cattrs.BaseValidationError as error:
-        faults = "; ".join(cattrs.transform_error(error))
+        faults = "; ".join(cattrs.transform_error(error, format_exception=_in_words))
         raise ValueError(f"stored value does not fit: {faults}") from None
     except (KeyError, TypeError) as error:
         raise ValueError(f"stored value does not fit: {error!r}") from None
+
+
+def _in_words(error: BaseException, type_: type | None) -> str:
+    """What our own hooks say, with the value; else what cattrs says."""
+    is_ours = isinstance(error, TypeError | ValueError) and "expected" in str(error)
+    return str(error) if is_ours else format_exception(error, type_)
 
 
 def message_to_json(message: Message) -> str:
@@ -109,6 +117,8 @@ def _register_content(converter: cattrs.Converter) -> None:
     def structure(value: Any, _: Any) -> Content:
         if isinstance(value, str):
             return value
+        if not isinstance(value, list):
+            raise TypeError(f"expected a text or a list of parts, got {value!r}")
         return tuple(converter.structure(part, part_type) for part in value)
 
     def unstructure(value: Content) -> Any:
@@ -125,7 +135,17 @@ def _register_content(converter: cattrs.Converter) -> None:
 CONVERTER: Final = _make_converter()
 
 
-LENIENT: Final = make_converter()
+def _make_lenient() -> cattrs.Converter:
+    converter = make_converter(use_alias=True)  # the names that a constructor takes
+    converter.register_structure_hook(uuid.UUID, lambda value, _: uuid.UUID(value))
+    converter.register_unstructure_hook(uuid.UUID, str)
+    converter.register_structure_hook_func(
+        lambda type_: type_ in {object, type(None)}, lambda value, _: value
+    )
+    return converter
+
+
+LENIENT: Final = _make_lenient()
 """For arguments of tools: these were checked against a schema before."""
 
 

@@ -21,7 +21,14 @@ from typing import Any, Final, TypeAlias
 from attrs import evolve, field, frozen
 
 from agentrt.core.ids import new_id
-from agentrt.core.parts import Content, text_of
+from agentrt.core.parts import (
+    Content,
+    FilePart,
+    NativePart,
+    Part,
+    TextPart,
+    text_of,
+)
 
 __all__ = [
     "AssistantMessage",
@@ -145,6 +152,10 @@ class ToolMessage:
 
 Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 """Closed union: match on it and end with `assert_never`."""
+
+MAX_DEPTH: Final = 100
+"""Levels of a call's arguments. Python's own limit is lower than what `json` reads, so
+deeper ones would fail later: where they are checked, shown or stored."""
 
 ROLES: Final[Mapping[type[Message], str]] = {
     SystemMessage: "system",
@@ -280,9 +291,24 @@ def _read_content(content: Any) -> Content:
         case str():
             return content
         case list() | tuple():
-            return tuple(content)
+            return tuple(_read_part(part) for part in content)
         case _:
             return text_of_value(content)
+
+
+def _read_part(part: Any) -> Part:
+    """A part; a block in a vendor's own form stays as it is, unless it is text."""
+    match part:
+        case TextPart() | FilePart() | NativePart():
+            return part
+        case str():
+            return TextPart(text=part)
+        case {"type": "text", "text": str(text)} if len(part) == 2:
+            return TextPart(text=text)
+        case Mapping():
+            return NativePart(block=part)
+        case _:
+            return TextPart(text=text_of_value(part))
 
 
 def _read_call(call: ToolCall | Mapping[str, Any]) -> ToolCall:
@@ -304,7 +330,8 @@ def parse_arguments(text: str) -> tuple[Mapping[str, Any], str | None]:
     """A call's arguments from their JSON text, and that text again if it is no object.
 
     Nothing at all means no arguments. JSON within a JSON string is unpacked once,
-    as some vendors encode it twice.
+    as some vendors encode it twice. What nests deeper than `MAX_DEPTH`, or holds a
+    number that no float can, is refused too: it could not be written down again.
     """
     if not text.strip():
         return {}, None
@@ -314,12 +341,41 @@ def parse_arguments(text: str) -> tuple[Mapping[str, Any], str | None]:
             value = _load(value)
     except (ValueError, RecursionError):
         return {}, text
-    return (value, None) if isinstance(value, dict) else ({}, text)
+    if not isinstance(value, dict) or _is_deeper(value, MAX_DEPTH):
+        return {}, text
+    return value, None
 
 
 def _load(text: str) -> Any:
-    return json.loads(text, parse_constant=_refuse)
+    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if number in {float("inf"), float("-inf")}:
+        raise ValueError(f"{digits} is too large")
+    return number
+
+
+def _is_deeper(value: Any, limit: int) -> bool:
+    """Whether lists and objects nest more than `limit` levels."""
+    level = [value]
+    for _ in range(limit):
+        level = [item for each in level for item in _items(each)]
+        if not level:
+            return False
+    return any(isinstance(each, dict | list) for each in level)
+
+
+def _items(value: Any) -> Iterable[Any]:
+    match value:
+        case dict():
+            return value.values()
+        case list():
+            return value
+        case _:
+            return ()

@@ -76,6 +76,9 @@ class Emitter:
         if self._closed:
             self._drop(event, "the run is over")
             return
+        if isinstance(event, TerminalEvent):
+            self._drop(event, "only `close` ends a run")
+            return
         if self._start is not None:
             self._ensure_started()
         self._emit(event)

@@ -280,7 +280,8 @@ async def _run_layer(
             raise
         raise failure from failure.__cause__
 
-    if failure is not None:  # the hook handled it: fine, unless it was our end
+    if failure is not None or call.response is UNSET:
+        # The hook handled what was raised: fine, unless that was our end.
         await trio.lowlevel.checkpoint_if_cancelled()
     if call.response is UNSET:
         raise FilterProtocolError(

@@ -40,7 +40,8 @@ class RetryPolicy:
         that callers do not return on one beat.
         """
         if retry_after is not None:
-            return min(retry_after, self.cap_seconds) * (1 + 0.1 * jitter)
+            asked = retry_after if retry_after > 0 else 0.0  # NaN is none too
+            return min(asked, self.cap_seconds) * (1 + 0.1 * jitter)
         doublings = min(retry - 1, 32)  # 2.0 ** 1024 overflows
         return jitter * min(self.cap_seconds, self.base_seconds * 2.0**doublings)
 

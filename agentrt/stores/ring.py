@@ -29,8 +29,10 @@ def weight(envelope: Envelope) -> int:
     match event:
         case e.MessageDelta() | e.MessageThinking() | e.ToolArgsDelta():
             return ENVELOPE_BYTES + len(event.text)
+        case e.ToolEnded():
+            return ENVELOPE_BYTES + len(str(event.arguments))
         case e.ToolReturned():
-            return ENVELOPE_BYTES + len(str(event.content))
+            return ENVELOPE_BYTES + len(str(event.content)) + len(str(event.writes))
         case e.RunStarted():
             return ENVELOPE_BYTES + len(str(event.input))
         case e.RunFinished() | e.RunCancelled():

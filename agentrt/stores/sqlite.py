@@ -44,9 +44,8 @@ CLEAR = "delete from message where conversation_id = ?"
 class SqliteChatMemory:
     """A `ChatMemory` in a file. Made by `open_sqlite_memory`."""
 
-    _connection: "apsw.AsyncConnection" = field(
-        repr=False
-    )  # the name is in the stubs alone
+    # A text, because the name is in the stubs alone.
+    _connection: "apsw.AsyncConnection" = field(repr=False)
 
     async def append(self, conversation_id: str, messages: Sequence[Message]) -> None:
         rows = [[_key(message.id), message_to_json(message)] for message in messages]

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Generic, Literal, TypeVar
 
+import outcome
 import trio
 import trio.testing
 from attrs import define, field, frozen
@@ -186,17 +187,17 @@ def _run_once(
 ) -> BaseException | None:
     _run._r.seed(seed)
     random.seed(seed)
-    try:
-        trio.run(
-            partial(sweep.once, instrument),
-            instruments=[instrument],
-            clock=trio.testing.MockClock(autojump_threshold=0),
-        )
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # noqa: BLE001  it is the finding
-        return error
-    return None
+    ended = outcome.capture(
+        trio.run,
+        partial(sweep.once, instrument),
+        instruments=[instrument],
+        clock=trio.testing.MockClock(autojump_threshold=0),
+    )
+    if isinstance(ended, outcome.Value):
+        return None
+    if isinstance(ended.error, KeyboardInterrupt):
+        raise ended.error
+    return ended.error
 
 
 @contextmanager

@@ -8,6 +8,7 @@ on. A schema's references are never fetched.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from attrs import frozen
@@ -65,13 +66,41 @@ def _coerce(value: Any, schema: Any) -> Any:
     """`value` with what a model plainly meant; unchanged where nothing fits."""
     if not isinstance(schema, Mapping):
         return value
-    if isinstance(value, Mapping):
-        return _coerce_object(value, schema)
-    if isinstance(value, list):
-        return [_coerce(item, schema.get("items")) for item in value]
-    if isinstance(value, str):
-        return _coerce_text(value, schema.get("type"))
-    return value
+    match value:
+        case str():
+            return _coerce_text(value, _types(schema))
+        case Mapping():
+            return _coerce_object(value, _option(schema, "object"))
+        case list():
+            items = _option(schema, "array").get("items")
+            return [_coerce(item, items) for item in value]
+        case _:
+            return value
+
+
+def _options(schema: Mapping[str, Any]) -> Sequence[Any]:
+    options = schema.get("anyOf", schema.get("oneOf"))
+    return options if isinstance(options, list) else [schema]
+
+
+def _option(schema: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
+    """The one alternative of this type; an empty schema where it is not clear."""
+    fit = [each for each in _options(schema) if isinstance(each, Mapping)]
+    if len(fit) > 1:
+        fit = [each for each in fit if type_ in _types(each)]
+    return fit[0] if len(fit) == 1 else {}
+
+
+def _types(schema: Any) -> AbstractSet[str]:
+    """The types that a schema names; empty where it allows any."""
+    if not isinstance(schema, Mapping):
+        return frozenset()
+    options = _options(schema)
+    if options != [schema]:
+        named = [_types(option) for option in options]
+        return frozenset().union(*named) if all(named) else frozenset()
+    type_ = schema.get("type", ())
+    return frozenset([type_] if isinstance(type_, str) else type_)
 
 
 def _coerce_object(value: Mapping[str, Any], schema: Mapping[str, Any]) -> Any:
@@ -102,18 +131,27 @@ def _allows_null(schema: Any) -> bool:
     return options is None or any(_allows_null(option) for option in options)
 
 
-def _coerce_text(text: str, type_: Any) -> Any:
-    if type_ == "boolean":
-        return {"true": True, "false": False}.get(text.strip().lower(), text)
-    if type_ not in {"integer", "number"}:
+def _coerce_text(text: str, types: AbstractSet[str]) -> Any:
+    if "string" in types:
         return text
-    try:
-        number = float(text) if type_ == "number" else int(text)
-    except ValueError:
-        return text
-    is_finite = number - number == 0
-    return number if is_finite else text
+    if "boolean" in types and text.strip().lower() in TRUTHS:
+        return TRUTHS[text.strip().lower()]
+    for type_, read in (("integer", int), ("number", float)):
+        if type_ in types and (number := _number(text, read)) is not None:
+            return number
+    return text
 
+
+def _number(text: str, read: Callable[[str], float]) -> float | None:
+    try:
+        number = read(text)
+    except ValueError:
+        return None
+    is_finite = number - number == 0
+    return number if is_finite else None
+
+
+TRUTHS: Final[Mapping[str, bool]] = {"true": True, "false": False}
 
 KINDS: Final[Mapping[str, str]] = {
     "string": "a text",

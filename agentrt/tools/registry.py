@@ -33,8 +33,9 @@ class ToolRegistry:
         Raises:
             ToolDefinitionError: names every tool that cannot work, and why.
         """
-        made = [each if isinstance(each, Tool) else tool(each) for each in tools]
-        faults = [*_duplicates(made), *(f for each in made for f in _faults(each))]
+        made, unmade = _make_all(tools)
+        of_each = (fault for each in made for fault in _faults(each))
+        faults = [*_duplicates(made), *unmade, *of_each]
         if faults:
             raise ToolDefinitionError("; ".join(faults))
         self._tools = {each.name: each for each in made}
@@ -58,6 +59,20 @@ class ToolRegistry:
             KeyError: there is no such tool.
         """
         return self._checkers[name].check(arguments)
+
+
+def _make_all(
+    tools: Iterable[Tool | Callable[..., Any]],
+) -> tuple[Sequence[Tool], Sequence[str]]:
+    """The tools that can be made, and why the others cannot."""
+    made: list[Tool] = []
+    faults: list[str] = []
+    for each in tools:
+        try:
+            made.append(each if isinstance(each, Tool) else tool(each))
+        except ToolDefinitionError as error:
+            faults.append(str(error))
+    return made, faults
 
 
 def _duplicates(tools: Sequence[Tool]) -> Iterable[str]:

@@ -112,6 +112,10 @@ NUMBER_KEYS: Final = {
 }
 
 
+UNREADABLE: Final = (NameError, AttributeError, SyntaxError, TypeError)
+"""What reading an annotation that was written as text may raise."""
+
+
 def read_signature(function: Callable[..., Any]) -> Signature:
     """The schema of a function.
 
@@ -119,23 +123,24 @@ def read_signature(function: Callable[..., Any]) -> Signature:
         ToolDefinitionError: a parameter has no annotation, or one that has no JSON
             form; `*args`, `**kwargs` and positional-only parameters likewise.
     """
-    name = getattr(function, "__name__", type(function).__name__)
-    hints = _hints(name, function)
-    description, described = _read_docstring(inspect.getdoc(function) or "")
+    inner = _unwrap(function)
+    name = getattr(inner, "__name__", type(inner).__name__)
+    hints = _hints(name, inner)
+    description, described = _read_docstring(inspect.getdoc(inner) or "")
     properties: dict[str, Any] = {}
     required: list[str] = []
     context_name = None
     annotations: dict[str, Any] = {}
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in _parameters(name, function):
         where = f"tool {name!r}: parameter {parameter.name!r}"
         _check_kind(where, parameter)
         annotation = hints.get(parameter.name, inspect.Parameter.empty)
-        if annotation is Context:
+        if _is_context(annotation):
             context_name = parameter.name
             continue
         if annotation is inspect.Parameter.empty:
             raise ToolDefinitionError(f"{where} has no annotation, as in 'city: str'")
-        schema = _schema_of(annotation, where)
+        schema = _readable_schema(annotation, where)
         if parameter.name in described:
             schema.setdefault("description", described[parameter.name])
         if parameter.default is inspect.Parameter.empty:
@@ -156,17 +161,56 @@ def read_signature(function: Callable[..., Any]) -> Signature:
     )
 
 
+def _unwrap(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What a partial was made from: it has the name, the words and the types."""
+    while isinstance(function, partial):
+        function = function.func
+    return function
+
+
+def _parameters(name: str, function: Callable[..., Any]) -> Sequence[inspect.Parameter]:
+    """Those that are left to fill: what a partial gives already, no model can."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError as error:
+        raise ToolDefinitionError(f"tool {name!r}: {error}") from None
+    given: set[str] = set()
+    while isinstance(function, partial):
+        given |= function.keywords.keys()
+        function = function.func
+    return [each for each in parameters.values() if each.name not in given]
+
+
 def _hints(name: str, function: Callable[..., Any]) -> Mapping[str, Any]:
-    target = function
-    if not inspect.isroutine(function) and not isinstance(function, partial):
-        target = type(function).__call__
-    if isinstance(function, partial):
-        target = function.func
+    is_object = not (inspect.isroutine(function) or inspect.isclass(function))
+    target = type(function).__call__ if is_object else function
     try:
         return typing.get_type_hints(target, include_extras=True)
-    except NameError as error:
+    except UNREADABLE as error:
         raise ToolDefinitionError(
             f"tool {name!r}: an annotation cannot be read ({error}); "
+            "define the type at the top of its module"
+        ) from None
+
+
+def _is_context(annotation: Any) -> bool:
+    """Whether it is `Context`, or an optional or annotated one."""
+    if get_origin(annotation) in {Annotated, Union, types.UnionType}:
+        return Context in get_args(annotation)
+    return annotation is Context
+
+
+def _readable_schema(annotation: Any, where: str) -> dict[str, Any]:
+    try:
+        return _schema_of(annotation, where)
+    except RecursionError:
+        raise ToolDefinitionError(
+            f"{where} is {annotation!r}, which holds itself: use dict for the part "
+            "that repeats"
+        ) from None
+    except UNREADABLE as error:
+        raise ToolDefinitionError(
+            f"{where}: an annotation within it cannot be read ({error}); "
             "define the type at the top of its module"
         ) from None
 
@@ -223,11 +267,12 @@ def _generic_schema(
 def _array_schema(
     origin: type, arguments: tuple[Any, ...], where: str
 ) -> dict[str, Any]:
-    if origin is tuple and arguments[-1] is not Ellipsis:
+    if origin is tuple and arguments[-1:] != (Ellipsis,):
         items = [_schema_of(item, where) for item in arguments]
         count = len(items)
         bounds = {"minItems": count, "maxItems": count}
-        return {"type": "array", "prefixItems": items, **bounds}
+        places = {"prefixItems": items} if items else {}
+        return {"type": "array", **places, **bounds}
     schema = {"type": "array", "items": _schema_of(arguments[0], where)}
     return (
         {**schema, "uniqueItems": True} if issubclass(origin, AbstractSet) else schema
@@ -333,7 +378,10 @@ def _read_docstring(text: str) -> tuple[str, Mapping[str, str]]:
     described: dict[str, str] = {}
     words: list[str] = []
     for section in sections:
-        if section.kind is griffe.DocstringSectionKind.parameters:
+        if section.kind in {
+            griffe.DocstringSectionKind.parameters,
+            griffe.DocstringSectionKind.attributes,
+        }:
             for parameter in section.value:
                 described[parameter.name] = " ".join(parameter.description.split())
         elif section.kind is griffe.DocstringSectionKind.text:

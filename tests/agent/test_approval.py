@@ -1,0 +1,97 @@
+"""Rulings: the strictest wins, and whatever goes wrong asks a person."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrt.agent.approval import Ruling, Verdict, rule, sensitive_policy
+from agentrt.core.context import Context
+from agentrt.core.messages import ToolCall
+from agentrt.filters.base import ToolRequest
+from agentrt.tools.base import Tool, tool
+
+CONTEXT = Context(conversation_id="c")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quiet() -> None:
+    logging.getLogger("agentrt").setLevel(logging.CRITICAL)
+
+
+@tool
+def harmless() -> None:
+    """Do nothing."""
+
+
+@tool(sensitive=True)
+def delete() -> None:
+    """Delete."""
+
+
+def request(of: Tool) -> ToolRequest:
+    return ToolRequest(call=ToolCall(id="a", name=of.name), tool=of)
+
+
+def says(verdict: Verdict, reason: str = "") -> Any:
+    return lambda request, context: Ruling(verdict, reason)
+
+
+@given(st.lists(st.sampled_from(Verdict)))
+def test_the_strictest_wins_and_among_equals_the_first(
+    verdicts: Sequence[Verdict],
+) -> None:
+    policies = [says(verdict, str(place)) for place, verdict in enumerate(verdicts)]
+    ruling = rule(policies, request(harmless), CONTEXT)
+    strictest = max(verdicts, default=Verdict.ALLOW)
+    assert ruling.verdict is strictest
+    if strictest is not Verdict.ALLOW:
+        assert ruling.reason == str(verdicts.index(strictest))
+
+
+def test_a_sensitive_tool_asks_also_where_another_policy_allows() -> None:
+    """B55"""
+    policies = [says(Verdict.ALLOW), sensitive_policy]
+    assert rule(policies, request(delete), CONTEXT) == Ruling(
+        Verdict.ASK, "'delete' needs your approval"
+    )
+    assert rule(policies, request(harmless), CONTEXT).verdict is Verdict.ALLOW
+
+
+def fails(request: ToolRequest, context: Context) -> Ruling:
+    raise KeyError("rules")
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (fails, "'rules'"),
+        (lambda request, context: None, "it gave None, expected a Ruling"),
+        (lambda request, context: True, "it gave True, expected a Ruling"),
+    ],
+)
+def test_a_policy_that_fails_asks(policy: Any, words: str) -> None:
+    """P6, X19"""
+    ruling = rule([policy], request(harmless), CONTEXT)
+    assert ruling.verdict is Verdict.ASK
+    assert words in ruling.reason
+
+
+def test_a_policy_that_fails_allows_nothing_that_another_forbids() -> None:
+    ruling = rule([fails, says(Verdict.FORBID)], request(harmless), CONTEXT)
+    assert ruling.verdict is Verdict.FORBID
+
+
+def test_a_policy_knows_the_name_and_the_checked_arguments() -> None:
+    """B56: the name is text."""
+    seen: list[tuple[str, Any]] = []
+
+    def look(request: ToolRequest, context: Context) -> Ruling:
+        seen.append((request.name, request.call.arguments))
+        return Ruling(Verdict.ALLOW)
+
+    rule([look], request(harmless), CONTEXT)
+    assert seen == [("harmless", {})]

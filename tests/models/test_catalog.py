@@ -1,0 +1,99 @@
+"""Opening a model by its reference: vendors are found by entry point."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from agentrt.core.chat import ChatRequest
+from agentrt.core.context import Context
+from agentrt.core.errors import ModelReferenceError
+from agentrt.core.messages import UserMessage
+from agentrt.models.catalog import ModelSettings, open_model
+from agentrt.models.chat_model import ProviderModel
+from agentrt.models.function import FunctionModel
+from tests.models.providers import StepProvider
+
+ENTRY_POINTS = """\
+[agentrt.providers]
+steps = tests.models.test_catalog:open_steps
+
+[agentrt.models]
+whole = tests.models.test_catalog:open_whole
+"""
+
+OPENED: list[Any] = []
+
+
+@asynccontextmanager
+async def open_steps(model_id: str, **settings: Any) -> AsyncIterator[StepProvider]:
+    await trio.lowlevel.checkpoint()
+    OPENED.append((model_id, settings))
+    yield StepProvider(["hi"])
+    OPENED.append("closed")
+
+
+@asynccontextmanager
+async def open_whole(model_id: str) -> AsyncIterator[FunctionModel]:
+    await trio.lowlevel.checkpoint()
+    yield FunctionModel(lambda request: "whole", ref=f"whole/{model_id}")
+
+
+@pytest.fixture(autouse=True)
+def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that brings a vendor, as an installed one would."""
+    folder = tmp_path / "steps-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: steps\nVersion: 1.0\n"
+    )
+    (folder / "entry_points.txt").write_text(ENTRY_POINTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    OPENED.clear()
+
+
+async def test_a_provider_is_opened_with_settings_and_closed() -> None:
+    settings = ModelSettings(base_url="https://x.org", api_key="k", options={"a": 1})
+    async with open_model("steps/org/big", settings, environ={"E": "1"}) as model:
+        assert isinstance(model, ProviderModel)
+        assert model.ref == "steps/org/big"
+        assert model.options == {"a": 1}
+        assert model.retry is settings.retry
+        assert model.admission is settings.admission
+    told = {"base_url": "https://x.org", "api_key": "k", "environ": {"E": "1"}}
+    assert [("org/big", told), "closed"] == OPENED
+
+
+async def test_a_whole_model_needs_no_provider() -> None:
+    async with open_model("whole/x") as model:
+        assert model.ref == "whole/x"
+
+
+async def test_the_offline_model_is_always_there() -> None:
+    async with open_model("offline/demo") as model:
+        request = ChatRequest(messages=[UserMessage(content="hello")])
+        response = await model.call(request, Context(conversation_id="c"))
+    assert response.message.text.startswith("Hello!")
+
+
+async def test_a_vendor_that_nobody_knows_is_named_with_those_that_are() -> None:
+    with pytest.raises(ModelReferenceError) as caught:
+        async with open_model("nobody/x"):
+            pass
+    words = str(caught.value)
+    assert "no vendor is named 'nobody'" in words
+    for name in ("offline", "openai", "openai-compatible", "steps", "whole"):
+        assert name in words
+
+
+async def test_a_reference_without_a_vendor_is_refused() -> None:
+    with pytest.raises(ModelReferenceError, match="expected 'vendor/model-id'"):
+        async with open_model("gpt"):
+            pass
+
+
+def test_a_key_is_not_shown() -> None:
+    assert "secret" not in repr(ModelSettings(api_key="secret"))

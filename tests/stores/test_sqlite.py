@@ -1,0 +1,159 @@
+"""Histories in a file: the contract's promises, restarts, and files that are not ours.
+
+The connection has a thread, so time is real here; nothing waits for it.
+"""
+
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentrt.core.messages import Message, UserMessage
+from agentrt.stores.base import ChatMemory
+from agentrt.stores.sqlite import open_sqlite_memory
+from agentrt.testing import check_chat_memory, no_leftovers
+from agentrt.testing.strategies import messages, texts
+
+
+def users(count: int, name: str = "m") -> Sequence[UserMessage]:
+    return [UserMessage(id=f"{name}{n}", content=str(n)) for n in range(count)]
+
+
+@pytest.mark.parametrize("where", ["file", ":memory:"])
+async def test_the_memory_keeps_its_promises(where: str, tmp_path: Path) -> None:
+    path = tmp_path / "chat.db" if where == "file" else where
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[ChatMemory]:
+        async with open_sqlite_memory(path) as memory:
+            yield memory
+
+    async with no_leftovers():
+        await check_chat_memory(opened)
+
+
+async def test_a_history_is_there_after_a_restart(tmp_path: Path) -> None:
+    """B66"""
+    path = tmp_path / "chat.db"
+    async with open_sqlite_memory(path) as memory:
+        await memory.append("c", users(3))
+    async with open_sqlite_memory(path) as memory:
+        await memory.append("c", users(4))
+        assert await memory.history("c") == tuple(users(4))
+
+
+async def test_a_memory_without_a_file_lives_as_long_as_it_is_open() -> None:
+    """B66"""
+    async with open_sqlite_memory(":memory:") as memory:
+        await memory.append("c", users(2))
+        assert len(await memory.history("c")) == 2
+
+
+async def test_appends_of_many_tasks_lose_nothing(tmp_path: Path) -> None:
+    """B66"""
+    async with open_sqlite_memory(tmp_path / "chat.db") as memory:
+
+        async def write(task: int) -> None:
+            for message in users(25, f"{task}-"):
+                await memory.append("c", [message])
+
+        async with trio.open_nursery() as nursery:
+            for task in range(8):
+                nursery.start_soon(write, task)
+        history = await memory.history("c")
+    assert len(history) == 200
+    for task in range(8):
+        mine = [m.id for m in history if m.id.startswith(f"{task}-")]
+        assert mine == [f"{task}-{number}" for number in range(25)]
+
+
+async def test_two_openers_of_one_file_wait_for_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    async with open_sqlite_memory(path) as one, open_sqlite_memory(path) as other:
+        async with trio.open_nursery() as nursery:
+            for number, memory in enumerate([one, other] * 5):
+                nursery.start_soon(memory.append, "c", users(3, f"{number}-"))
+        assert len(await one.history("c")) == len(await other.history("c")) == 30
+
+
+@pytest.mark.parametrize("checkpoints", range(6))
+async def test_an_append_that_is_cut_is_there_as_a_whole_or_not_at_all(
+    checkpoints: int, tmp_path: Path
+) -> None:
+    async with open_sqlite_memory(tmp_path / "chat.db") as memory:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(memory.append, "c", users(200))
+            for _ in range(checkpoints):
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        assert len(await memory.history("c")) in {0, 200}
+        await memory.append("c", users(200))
+        assert len(await memory.history("c")) == 200
+
+
+@given(st.lists(st.tuples(texts(), messages()), max_size=5))
+@settings(max_examples=30)
+def test_whatever_is_said_comes_back(said: Sequence[tuple[str, Message]]) -> None:
+    """B6: also under strange names, and with strange characters."""
+
+    async def main() -> None:
+        async with open_sqlite_memory(":memory:") as memory:
+            expected: dict[str, dict[str, Message]] = {}
+            for conversation, message in said:
+                await memory.append(conversation, [message])
+                expected.setdefault(conversation, {}).setdefault(message.id, message)
+            for conversation, by_id in expected.items():
+                assert await memory.history(conversation) == tuple(by_id.values())
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("odd", ["\0", "\ud800", "\\ud800", "\\x00", "'", "é\u2028"])
+async def test_ids_that_differ_are_never_taken_for_the_same(odd: str) -> None:
+    plain = UserMessage(id="a", content="plain")
+    one = UserMessage(id=f"a{odd}b", content="one")
+    other = UserMessage(id=f"a{odd}c", content="other")
+    async with open_sqlite_memory(":memory:") as memory:
+        await memory.append("c", [plain, one, other])
+        assert await memory.history("c") == (plain, one, other)
+        await memory.append(f"c{odd}x", [one])
+        await memory.append(f"c{odd}y", [other])
+        assert await memory.history(f"c{odd}x") == (one,)
+
+
+async def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("pragma user_version = 7")
+    with pytest.raises(ValueError, match="has version 7, expected 1"):
+        async with open_sqlite_memory(path):
+            pass
+
+
+async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    path.write_bytes(b"hello, this is only text " * 100)
+    with pytest.raises(ValueError, match="is no SQLite database"):
+        async with open_sqlite_memory(path):
+            pass
+    assert path.read_bytes().startswith(b"hello")
+
+
+async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "gone" / "chat.db"
+    with pytest.raises(ValueError, match="does its folder exist") as caught:
+        async with open_sqlite_memory(path):
+            pass
+    assert str(path) in str(caught.value)
+
+
+async def test_what_the_caller_raises_comes_out_plain(tmp_path: Path) -> None:
+    async with no_leftovers():
+        with pytest.raises(KeyError, match="mine"):
+            async with open_sqlite_memory(tmp_path / "chat.db"):
+                raise KeyError("mine")

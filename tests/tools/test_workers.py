@@ -1,0 +1,157 @@
+"""Functions that block: in a thread, with the caller's context, and never forgotten.
+
+Real threads take real time, so order is made by events and not by a clock.
+"""
+
+import contextvars
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+from attrs import define, field
+
+from agentrt.agent.agent import Agent
+from agentrt.core.context import Context, Leftover
+from agentrt.core.outcomes import RunAudit
+from agentrt.events.types import Envelope, RunCancelled
+from agentrt.runtime.runtime import open_runtime
+from agentrt.testing import Say, ScriptedModel, call, no_leftovers
+from agentrt.tools.base import Tool, tool
+from agentrt.tools.workers import run_in_thread
+
+WHO: contextvars.ContextVar[str] = contextvars.ContextVar("WHO", default="nobody")
+REAL_SECONDS = 5.0
+
+
+@define
+class Gate:
+    """A function that waits in its thread until the test lets it go."""
+
+    entered: threading.Event = field(factory=threading.Event)
+    open: threading.Event = field(factory=threading.Event)
+    done: threading.Event = field(factory=threading.Event)
+
+    def __call__(self) -> str:
+        self.entered.set()
+        assert self.open.wait(REAL_SECONDS)
+        self.done.set()
+        return "through"
+
+    async def wait_entered(self) -> None:
+        assert await trio.to_thread.run_sync(self.entered.wait, REAL_SECONDS)
+
+    async def wait_done(self) -> None:
+        self.open.set()
+        assert await trio.to_thread.run_sync(self.done.wait, REAL_SECONDS)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.open.set()
+
+
+async def run(made: Tool, context: Context | None = None) -> Any:
+    return await made.run({}, context or Context(conversation_id="c"))
+
+
+async def test_a_sync_tool_runs_in_another_thread_with_the_callers_variables() -> None:
+    """B43, U42"""
+
+    @tool
+    def where(context: Context) -> list[object]:
+        """Tell."""
+        return [threading.get_ident(), WHO.get(), context.conversation_id]
+
+    WHO.set("me")
+    ident, *rest = await run(where)
+    assert ident != threading.get_ident()
+    assert rest == ["me", "c"]
+
+
+async def test_an_async_tool_runs_here_through_partials_and_objects() -> None:
+    class Here:
+        """Tell."""
+
+        async def __call__(self) -> int:
+            await trio.lowlevel.checkpoint()
+            return threading.get_ident()
+
+    for made in (tool(Here()), tool(partial(Here()))):
+        assert await run(made) == threading.get_ident()
+
+
+async def test_two_sync_tools_run_at_once(gate: Gate) -> None:
+    """U42: each waits for the other."""
+    barrier = threading.Barrier(2, timeout=REAL_SECONDS)
+
+    @tool
+    def meet() -> int:
+        """Meet."""
+        return barrier.wait()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, meet)
+        nursery.start_soon(run, meet)
+
+
+async def test_what_a_sync_tool_raises_comes_out_and_nothing_is_left_behind() -> None:
+    left: list[Leftover] = []
+    context = Context(conversation_id="c", leave_behind=left.append)
+
+    @tool
+    def fail() -> None:
+        """Fail."""
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await run(fail, context)
+    assert left == []
+
+
+async def test_an_abandoned_thread_is_reported_while_it_runs(gate: Gate) -> None:
+    """U10"""
+    left: list[Leftover] = []
+    context = Context(conversation_id="c", leave_behind=left.append)
+
+    async def work() -> None:
+        await run_in_thread(gate, name="gate", context=context)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(work)
+        await gate.wait_entered()
+        nursery.cancel_scope.cancel()
+    assert [(each.name, each.is_running()) for each in left] == [("gate", True)]
+    await gate.wait_done()
+    while left[0].is_running():
+        await trio.lowlevel.checkpoint()
+
+
+async def test_the_audit_of_a_stopped_run_names_the_thread(gate: Gate) -> None:
+    """P4, P8: the call gets a truthful result, the run says what it left."""
+
+    @tool
+    def blocks() -> str:
+        """Block."""
+        return gate()
+
+    agent = Agent(
+        model=ScriptedModel([Say(calls=[call("blocks", id="c1")])]), tools=[blocks]
+    )
+    async with no_leftovers(), open_runtime(agent) as runtime:
+        run = await runtime.start_run("c", "go")
+        await gate.wait_entered()
+        runtime.stop("c")
+        await run.wait()
+        last = (await runtime.subscribe("c", since=0).batch())[-1]
+        assert isinstance(last, Envelope)
+        assert isinstance(last.event, RunCancelled)
+        assert last.event.audit == RunAudit(threads=("blocks",))
+        (record,) = last.event.calls
+        assert record.status == "cut"
+        assert "may have had effects" in str(record.content)
+        await gate.wait_done()
