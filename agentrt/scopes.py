@@ -4,7 +4,8 @@ A cancel token is a Trio cancel scope, and nothing else means "stop". What is ou
 becomes an outcome; what comes from outside passes through untouched.
 """
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -17,9 +18,12 @@ __all__ = [
     "CLEANUP_SECONDS",
     "Deadlines",
     "deadline",
+    "finish",
     "holds_only",
     "only_cancelled",
 ]
+
+logger = logging.getLogger(__name__)
 
 CLEANUP_SECONDS: Final = 5.0
 """How long a cleanup that has to wait may take when its task was cancelled: under
@@ -57,6 +61,24 @@ def deadline(name: str, seconds: float | None, *, cut: str = "") -> Iterator[Non
         yield
     if scope.cancelled_caught:
         raise DeadlineError(name, seconds, cut=cut)
+
+
+async def finish(save: Callable[[], Awaitable[None]], *, what: str) -> None:
+    """Await `save()` to its end, though the task may be cancelled.
+
+    When that happens it is called once more, under a shield, for `CLEANUP_SECONDS`; so
+    it must be harmless twice. The cancellation then goes on. Without one it may take as
+    long as it likes.
+    """
+    try:
+        await save()
+    except BaseException as error:
+        if only_cancelled(error):
+            with trio.move_on_after(CLEANUP_SECONDS, shield=True) as scope:
+                await save()
+            if scope.cancelled_caught:
+                logger.error("%s was cut after %g s", what, CLEANUP_SECONDS)
+        raise
 
 
 def only_cancelled(error: BaseException) -> bool:

@@ -7,9 +7,10 @@ conversation in the stores, so one agent serves any number of conversations at o
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import trio
-from attrs import define, evolve, field
+from attrs import Factory, define, evolve, field, frozen
+from attrs.validators import ge
 
+from agentrt.agent.answers import answer_filter
 from agentrt.agent.approval import ApprovalPolicy, sensitive_policy
 from agentrt.agent.client import ChatClient
 from agentrt.agent.loop import Loop
@@ -22,7 +23,7 @@ from agentrt.core.errors import (
 )
 from agentrt.core.ids import new_id
 from agentrt.core.messages import Message, user_messages
-from agentrt.core.outcomes import Decision, PauseSnapshot, TurnFailed, TurnOutcome
+from agentrt.core.outcomes import Decision, PauseSnapshot, TurnOutcome, TurnPaused
 from agentrt.events.types import EventSink
 from agentrt.filters.base import (
     Filter,
@@ -33,7 +34,7 @@ from agentrt.filters.base import (
 )
 from agentrt.filters.memory import memory_filter
 from agentrt.models.base import ChatModel
-from agentrt.scopes import CLEANUP_SECONDS, Deadlines
+from agentrt.scopes import Deadlines
 from agentrt.stores.base import ChatMemory, PauseStore
 from agentrt.stores.in_memory import InMemoryChatMemory, InMemoryPauseStore
 from agentrt.tools.base import Tool
@@ -50,9 +51,40 @@ def _registry(
     return tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
 
 
-@define(kw_only=True)
+def _make_client(agent: "Agent") -> ChatClient:
+    memory = [] if agent.memory is None else [memory_filter(agent.memory)]
+    return ChatClient(
+        agent.model,
+        tools=agent.tools,
+        filters=[*memory, answer_filter(), *agent.filters],
+        model_seconds=agent.deadlines.model_seconds,
+        tool_seconds=agent.deadlines.tool_seconds,
+    )
+
+
+def _make_loop(agent: "Agent") -> Loop:
+    own = () if agent.approval is None else (agent.approval,)
+    return Loop(
+        client=agent.client,
+        memory=agent.memory,
+        pauses=agent.pauses,
+        policies=(sensitive_policy, *own),
+        slots=agent.slots,
+        system=agent.system,
+        options=agent.options,
+        max_iterations=agent.max_iterations,
+        deadlines=agent.deadlines,
+    )
+
+
+def _make_turn(agent: "Agent") -> Inner[TurnRequest, TurnOutcome]:
+    hooks = [f.turn for f in agent.filters if f.turn is not None]
+    return compile_hooks(hooks, agent._loop.run_turn)
+
+
+@frozen(kw_only=True, eq=False)
 class Agent:
-    """A model with tools, in a loop.
+    """A model with tools, in a loop. Frozen: to change one, `attrs.evolve` it.
 
     Raises:
         ToolDefinitionError: a tool cannot work; names all that cannot.
@@ -78,7 +110,7 @@ class Agent:
     approval: ApprovalPolicy | None = None
     """Rules on each call, beside the tool's own `sensitive`; the strictest wins."""
 
-    max_iterations: int = DEFAULT_MAX_ITERATIONS
+    max_iterations: int = field(default=DEFAULT_MAX_ITERATIONS, validator=ge(0))
     """Batches of tool calls that one turn may run."""
 
     deadlines: Deadlines = field(factory=Deadlines)
@@ -91,38 +123,18 @@ class Agent:
     slots: Mapping[str, Slot] = field(factory=dict)
     """How the writes of several calls to one key become one value."""
 
-    client: ChatClient = field(init=False, repr=False)
-    _loop: Loop = field(init=False, repr=False)
-    _turn: Inner[TurnRequest, TurnOutcome] = field(init=False, repr=False)
-    _busy: dict[str, str] = field(factory=dict, init=False, repr=False)
+    client: ChatClient = field(
+        init=False, repr=False, default=Factory(_make_client, takes_self=True)
+    )
+    """The model and the tools within their filters, without the loop."""
 
-    def __attrs_post_init__(self) -> None:
-        if self.max_iterations < 0:
-            raise ValueError(
-                f"max_iterations is {self.max_iterations}, expected 0 or more"
-            )
-        memory = [] if self.memory is None else [memory_filter(self.memory)]
-        self.client = ChatClient(
-            self.model,
-            tools=self.tools,
-            filters=[*memory, *self.filters],
-            model_seconds=self.deadlines.model_seconds,
-            tool_seconds=self.deadlines.tool_seconds,
-        )
-        own = () if self.approval is None else (self.approval,)
-        self._loop = Loop(
-            client=self.client,
-            memory=self.memory,
-            pauses=self.pauses,
-            policies=(sensitive_policy, *own),
-            slots=self.slots,
-            system=self.system,
-            options=self.options,
-            max_iterations=self.max_iterations,
-            deadlines=self.deadlines,
-        )
-        hooks = [f.turn for f in self.filters if f.turn is not None]
-        self._turn = compile_hooks(hooks, self._loop.run_turn)
+    _loop: Loop = field(
+        init=False, repr=False, default=Factory(_make_loop, takes_self=True)
+    )
+    _turn: Inner[TurnRequest, TurnOutcome] = field(
+        init=False, repr=False, default=Factory(_make_turn, takes_self=True)
+    )
+    _busy: dict[str, str] = field(factory=dict, init=False, repr=False)
 
     async def run(
         self,
@@ -175,17 +187,20 @@ class Agent:
 
         Expected failures are outcomes; what a hook raises comes out.
         """
-        if self.values:
-            context = evolve(context, values={**self.values, **context.values})
+        if self.values or request.resume is not None:
+            paused = {} if request.resume is None else request.resume.snapshot.values
+            values = {**self.values, **paused, **context.values}
+            context = evolve(context, values=values)
         outcome: TurnOutcome | None = None
         try:
             outcome = await self._turn(request, context)
         finally:
-            if outcome is None or isinstance(outcome, TurnFailed):
-                # A hook may have failed around a turn that had paused.
-                with trio.move_on_after(CLEANUP_SECONDS, shield=True):
-                    await self._loop.abandon_pause(context)
-        assert outcome is not None
+            if isinstance(outcome, TurnPaused):
+                self._loop.confirm_pause(context)
+            else:
+                # A hook may have failed, or answered, around a turn that had paused.
+                # What waits in it shields itself.
+                await self._loop.abandon_pause(context)
         return outcome
 
     async def take_pause(

@@ -95,7 +95,7 @@ class ChatClient:
 
     async def _call_model(self, request: ChatRequest, context: Context) -> ChatResponse:
         call = _ModelCall(context, self._token_chain(), call_ids(request.messages))
-        call.begin()
+        call.begin(request)
         try:
             with deadline(
                 "model", self.model_seconds, cut=f"a call of {self.model.ref}"
@@ -108,12 +108,11 @@ class ChatClient:
         return call.finish(response)
 
     async def _run_tool(self, request: ToolRequest, context: Context) -> ToolResult:
-        tool = request.tool
-        seconds = tool.timeout_seconds or self.tool_seconds
+        seconds = request.tool.timeout_seconds or self.tool_seconds
         if seconds is None:
-            return ToolResult.of(await tool.run(request.call.arguments, context))
+            return await _run(request, context)
         with trio.move_on_after(seconds) as limit:
-            return ToolResult.of(await tool.run(request.call.arguments, context))
+            return await _run(request, context)
         assert limit.cancelled_caught
         return ToolResult(
             content=f"The call was cut after {seconds:g} s, its time limit. "
@@ -156,8 +155,9 @@ class _ModelCall:
         sink = self._hear if is_heard else None
         self.context = evolve(context, message_id=message_id, on_delta=sink)
 
-    def begin(self) -> None:
-        self._emit(ModelStarted(message_id=self._stream.message_id))
+    def begin(self, request: ChatRequest) -> None:
+        names = tuple(spec.name for spec in request.tools)
+        self._emit(ModelStarted(message_id=self._stream.message_id, tools=names))
 
     def release(self, response: ChatResponse) -> None:
         """Tell what the transforms held back, or all of it if nothing streamed."""
@@ -212,6 +212,13 @@ class _ModelCall:
                 **known,
             )
         )
+
+
+async def _run(request: ToolRequest, context: Context) -> ToolResult:
+    result = ToolResult.of(await request.tool.run(request.call.arguments, context))
+    if context.tool_returned is not None:
+        context.tool_returned(result)
+    return result
 
 
 def _mended(request: ChatRequest) -> ChatRequest:

@@ -15,6 +15,7 @@ __all__ = [
     "ABANDONED",
     "CUT",
     "NOT_STARTED",
+    "UNRECORDED",
     "call_ids",
     "denied_text",
     "find_history_faults",
@@ -26,6 +27,7 @@ __all__ = [
 NOT_STARTED: Final = "This call was not started: {why}."
 CUT: Final = "This call was cut: {why}. It may have had effects."
 ABANDONED: Final = "This call was not run: nobody answered before the user went on."
+UNRECORDED: Final = "its result was never recorded"
 
 
 def denied_text(reason: str) -> str:
@@ -131,6 +133,4 @@ def _result_of(call: ToolCall, strays: Mapping[str, list[ToolMessage]]) -> ToolM
     known = strays.get(call.id)
     if known:
         return known.pop(0)
-    return synthetic_result(
-        call, NOT_STARTED.format(why="its result was never recorded")
-    )
+    return synthetic_result(call, CUT.format(why=UNRECORDED))

@@ -6,24 +6,24 @@ limit. `ChatMemory.append` knows messages by id, so saving twice is harmless.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import trio
 from attrs import define, evolve, field
 
 from agentrt.agent import history
-from agentrt.agent.approval import ApprovalPolicy, Verdict, rule
+from agentrt.agent.approval import ApprovalPolicy
 from agentrt.agent.client import ChatClient
-from agentrt.agent.message_stream import MessageStream
+from agentrt.agent.gate import Gate, Refused
 from agentrt.agent.pause import apply_answers
 from agentrt.agent.tool_batch import ToolBatch, storable
 from agentrt.agent.turn import TurnAccount
 from agentrt.core.chat import ChatRequest, ChatResponse, add_usage
 from agentrt.core.context import Context, Slot, fold_writes
-from agentrt.core.errors import AgentRTError, MaxIterationsError, ModelError, describe
+from agentrt.core.errors import AgentRTError, ModelError, describe
 from agentrt.core.ids import new_id
-from agentrt.core.messages import AssistantMessage, Message, ToolCall
+from agentrt.core.messages import AssistantMessage, ToolCall, ToolMessage
 from agentrt.core.outcomes import (
     Interrupt,
     PauseSnapshot,
@@ -43,7 +43,7 @@ from agentrt.filters.base import (
     TurnRequest,
     compile_hooks,
 )
-from agentrt.scopes import CLEANUP_SECONDS, Deadlines, deadline
+from agentrt.scopes import CLEANUP_SECONDS, Deadlines, deadline, finish
 from agentrt.stores.base import ChatMemory, PauseStore
 
 __all__ = ["Loop"]
@@ -66,11 +66,19 @@ class Loop:
     options: Mapping[str, Any]
     max_iterations: int
     deadlines: Deadlines
+    _gate: Gate = field(init=False, repr=False)
     _iterate: Inner[IterationRequest, IterationResponse] = field(init=False, repr=False)
+    _pausing: dict[str, PauseSnapshot] = field(factory=dict, init=False, repr=False)
+    """By run: pauses that were saved by turns that have not ended yet."""
 
     def __attrs_post_init__(self) -> None:
+        self._gate = Gate(self.client.tools, self.policies)
         hooks = [f.iteration for f in self.client.filters if f.iteration is not None]
         self._iterate = compile_hooks(hooks, self._run_iteration)
+
+    def check_edited(self, call: ToolCall) -> str | None:
+        """What is wrong with a call that a person edited; None if nothing is."""
+        return self._gate.fault(call)
 
     async def run_turn(self, request: TurnRequest, context: Context) -> TurnOutcome:
         """One turn, or a paused one's second half. Expected failures are values."""
@@ -80,13 +88,13 @@ class Loop:
             turn=account,
             emit=account.emit,
             begin_message=account.begin_message,
+            taken_ids=account.taken,
         )
         try:
             with deadline("turn", self.deadlines.turn_seconds, cut="the turn"):
-                outcome = await self._loop(request, inner, account)
+                return await self._loop(request, inner, account)
         except AgentRTError as error:
             return _failed(error, account)
-        return outcome
 
     async def _loop(
         self, request: TurnRequest, context: Context, account: TurnAccount
@@ -97,10 +105,7 @@ class Loop:
             resume.used = True
             step = await self._resume(resume, context, account)
         else:
-            # What the user said is kept, also if we are stopped now.
-            with trio.move_on_after(CLEANUP_SECONDS, shield=True):
-                await self._begin(request.messages, context, account)
-            step = NextIteration(messages=request.messages)
+            step = await self._begin(request, context, account)
         index = 0
         while isinstance(step, NextIteration):
             iteration = IterationRequest(
@@ -117,59 +122,54 @@ class Loop:
             index += 1
         return step
 
+    async def _begin(
+        self, request: TurnRequest, context: Context, account: TurnAccount
+    ) -> NextIteration:
+        """Answer the calls that an earlier turn left open; keep the new messages."""
+
+        async def save() -> None:
+            # What the user said is kept, also if the turn is stopped right now.
+            assert self.memory is not None
+            known = await self.memory.history(context.conversation_id)
+            account.taken.of_history |= history.call_ids(known)
+            left = history.unanswered_calls(known)
+            results = [_left_open(call, request.discarded) for call in left]
+            new = [*results, *request.messages]
+            await self.memory.append(context.conversation_id, new)
+            _tell_results(results, account.emit)
+
+        if self.memory is not None:
+            await finish(save, what="keeping what the user said")
+        return NextIteration(messages=request.messages)
+
     async def abandon_pause(self, context: Context) -> None:
         """Give up a pause of this run, which ended in another way after all."""
-        snapshot = await self.pauses.load(context.conversation_id)
-        if snapshot is None or snapshot.run_id != context.run_id:
+        snapshot = self._pausing.pop(context.run_id, None)
+        if snapshot is None:
             return
-        await self.pauses.discard(context.conversation_id)
-        calls = [interrupt.call for interrupt in snapshot.interrupts]
         text = history.NOT_STARTED.format(why=STOPPED)
-        await self._close_calls(calls, text, context, context.emit)
-
-    async def _close_calls(
-        self,
-        calls: Sequence[ToolCall],
-        text: str,
-        context: Context,
-        emit: EventSink | None,
-    ) -> None:
-        """Give calls that nobody will answer a result, in the history and as events."""
+        calls = [interrupt.call for interrupt in snapshot.interrupts]
         results = [history.synthetic_result(call, text) for call in calls]
-        if self.memory is not None and results:
-            await self.memory.append(context.conversation_id, results)
-        if emit is None:
-            return
-        for result in results:
-            emit(
-                ToolReturned(
-                    call_id=result.call_id,
-                    name=result.name,
-                    content=result.content,
-                    is_error=True,
-                    synthetic=True,
-                    status="not_started",
-                )
-            )
 
-    async def _begin(
-        self, messages: Sequence[Message], context: Context, account: TurnAccount
-    ) -> None:
-        """Answer the calls that an earlier turn left open; keep the new messages."""
-        if self.memory is None:
-            return
-        known = await self.memory.history(context.conversation_id)
-        left = history.unanswered_calls(known)
-        await self._close_calls(left, history.ABANDONED, context, account.emit)
-        await self.memory.append(context.conversation_id, messages)
+        async def save() -> None:
+            await self.pauses.discard(context.conversation_id)
+            if self.memory is not None:
+                await self.memory.append(context.conversation_id, results)
+
+        await finish(save, what="giving up a pause")
+        if context.emit is not None:
+            _tell_results(results, context.emit)
+
+    def confirm_pause(self, context: Context) -> None:
+        """The run ended as paused: its pause stays."""
+        self._pausing.pop(context.run_id, None)
 
     async def _run_iteration(
         self, request: IterationRequest, context: Context
     ) -> IterationResponse:
         account: TurnAccount = context.turn
         account.emit(IterationStarted(index=request.index))
-        response = await self._ask(request, context, account)
-        message = response.message
+        message = (await self._ask(request, context, account)).message
         if self.memory is None:
             account.kept = [*request.messages, message]
         if not message.tool_calls:
@@ -179,14 +179,7 @@ class Loop:
                 usage=add_usage(account.usage),
                 calls=tuple(account.calls),
             )
-        batch = ToolBatch(self.client, context, account.emit)
-        if account.remaining <= 0:
-            error = MaxIterationsError(account.limit)
-            batch.answer_rest(message.tool_calls, "the turn had no iterations left")
-            await self._keep(batch, message, context, account)
-            raise error
-        account.spend()
-        return await self._run_calls(batch, message, context, request.index)
+        return await self._run_calls(message, context, request.index)
 
     async def _ask(
         self, request: IterationRequest, context: Context, account: TurnAccount
@@ -198,90 +191,55 @@ class Loop:
             options=self.options,
         )
         try:
-            response = await self.client.invoke_chat(chat, context)
+            return await self.client.invoke_chat(chat, context)
         except BaseException:
-            partial = account.partial()
-            if partial is not None and self.memory is not None:
-                with trio.move_on_after(CLEANUP_SECONDS, shield=True):
-                    await self.memory.append(context.conversation_id, [partial])
+            with trio.move_on_after(CLEANUP_SECONDS, shield=True):
+                await self._keep_said(context, account)
             raise
-        if response.message.id in account.told:
-            return response
-        # A filter answered in the model's place: its words have not been told yet.
-        stream = MessageStream(
-            response.message.id, account.emit, context.taken_ids.__contains__
-        )
-        stream.feed_whole(response.message)
-        return evolve(response, message=stream.finish(response.message))
+
+    async def _keep_said(self, context: Context, account: TurnAccount) -> None:
+        """Keep what the model said, in a turn that goes no further; no call ran."""
+        message = account.said()
+        if message is None:
+            return
+        text = history.NOT_STARTED.format(why=STOPPED)
+        calls = message.tool_calls
+        results = [history.synthetic_result(call, text) for call in calls]
+        if self.memory is not None:
+            await self.memory.append(context.conversation_id, [message, *results])
+        _tell_results(results, account.emit)
 
     async def _run_calls(
-        self,
-        batch: ToolBatch,
-        message: AssistantMessage,
-        context: Context,
-        index: int,
+        self, message: AssistantMessage, context: Context, index: int
     ) -> IterationResponse:
         """Run the calls that may run; pause if a person is to decide on others."""
         account: TurnAccount = context.turn
-        ready: list[ToolRequest] = []
+        batch = ToolBatch(self.client, context, account.emit)
         asked: list[Interrupt] = []
-        for call in message.tool_calls:
-            match self._prepare(call, batch, context):
-                case ToolRequest() as request:
-                    ready.append(request)
-                case Interrupt() as interrupt:
-                    asked.append(interrupt)
         paused: TurnPaused | None = None
+        why = "the turn had no iterations left"
         try:
+            account.spend()
+            why = STOPPED
+            ready: list[ToolRequest] = []
+            for call in message.tool_calls:
+                match self._gate.judge(call, context, account.offered):
+                    case ToolRequest() as request:
+                        ready.append(request)
+                    case Interrupt() as interrupt:
+                        asked.append(interrupt)
+                    case Refused() as refused:
+                        batch.refuse(refused)
             await batch.run(ready)
             if asked:
                 paused = await self._pause(batch, message, asked, context, index)
         finally:
             if paused is None:
-                batch.answer_rest(message.tool_calls, STOPPED)
-            with trio.move_on_after(CLEANUP_SECONDS, shield=True):
-                await self._keep(batch, message, context, account)
-                if asked and paused is None:
-                    # Whether the pause was saved before the cut is not known.
-                    await self.pauses.discard(context.conversation_id)
+                batch.answer_rest(message.tool_calls, why)
+            # `finish` shields it when the turn was cut.
+            lost = asked and paused is None
+            await self._keep(batch, message, context, lose_pause=bool(lost))
         return paused or self._next(batch, message, account)
-
-    def _prepare(
-        self, call: ToolCall, batch: ToolBatch, context: Context
-    ) -> ToolRequest | Interrupt | None:
-        """What is to be done with a call; None when it has its result already."""
-        request = self._check(call)
-        if isinstance(request, str):
-            batch.answer(call, "error", f"error: {request}")
-            return None
-        ruling = rule(self.policies, request, context)
-        match ruling.verdict:
-            case Verdict.ALLOW:
-                return request
-            case Verdict.ASK:
-                return Interrupt(id=call.id, reason=ruling.reason, call=request.call)
-            case Verdict.FORBID:
-                batch.deny(call, ruling.reason)
-                return None
-
-    def _check(self, call: ToolCall) -> ToolRequest | str:
-        """The call with arguments as they will run, or what is wrong, for the model."""
-        tool = self.client.tools.find(call.name)
-        if tool is None:
-            names = ", ".join(repr(spec.name) for spec in self.client.tools.specs)
-            return f"there is no tool {call.name!r}; there are {names or 'none'}"
-        if call.invalid_arguments is not None:
-            raw = call.invalid_arguments[:200]
-            return f"the arguments of {call.name!r} are no JSON object: {raw!r}"
-        checked = self.client.tools.check(call.name, call.arguments)
-        if checked.faults:
-            return f"arguments of {call.name!r}: " + "; ".join(checked.faults)
-        return ToolRequest(call=evolve(call, arguments=checked.arguments), tool=tool)
-
-    def check_edited(self, call: ToolCall) -> str | None:
-        """What is wrong with a call that a person edited; None if nothing is."""
-        checked = self._check(call)
-        return checked if isinstance(checked, str) else None
 
     async def _pause(
         self,
@@ -294,10 +252,9 @@ class Loop:
         account: TurnAccount = context.turn
         ended = batch.ended(message.tool_calls)
         self._fold([e.message.writes for e in ended], account)
-        pause_id = new_id()
         calls = (*account.calls, *(e.record for e in ended))
         snapshot = PauseSnapshot(
-            id=pause_id,
+            id=new_id(),
             conversation_id=context.conversation_id,
             run_id=context.run_id,
             message=message,
@@ -310,9 +267,10 @@ class Loop:
             calls=calls,
         )
         await self.pauses.save(snapshot)
+        self._pausing[context.run_id] = snapshot
         return TurnPaused(
             interrupts=snapshot.interrupts,
-            pause_id=pause_id,
+            pause_id=snapshot.id,
             usage=add_usage(account.usage),
             calls=calls,
         )
@@ -324,46 +282,58 @@ class Loop:
         snapshot = resume.snapshot
         account.take_up(snapshot)
         message = snapshot.message
-        batch = ToolBatch(
-            self.client, evolve(context, values=account.values), account.emit
-        )
-        answered = apply_answers(snapshot, resume.answers)
+        batch = ToolBatch(self.client, context, account.emit)
         try:
-            for call, reason in answered.denied:
-                batch.deny(call, reason)
-            for call, content in answered.replied:
-                batch.answer(call, "replied", content)
-            ready = [self._approved(call, batch) for call in answered.approved]
-            await batch.run([request for request in ready if request is not None])
+            if self.memory is not None:
+                known = await self.memory.history(context.conversation_id)
+                account.taken.of_history |= history.call_ids(known)
+            await batch.run(self._decided(resume, batch, context))
         finally:
             waiting = [interrupt.call for interrupt in snapshot.interrupts]
             batch.answer_rest(waiting, STOPPED)
-            with trio.move_on_after(CLEANUP_SECONDS, shield=True):
-                await self._keep(batch, message, context, account)
+            # `finish` shields it when the turn was cut.
+            await self._keep(batch, message, context)
         return self._next(batch, message, account)
 
-    def _approved(self, call: ToolCall, batch: ToolBatch) -> ToolRequest | None:
-        """An approved call, checked once more: the tools may have changed since."""
-        request = self._check(call)
-        if isinstance(request, str):
-            batch.answer(call, "error", f"error: {request}")
-            return None
-        return request
+    def _decided(
+        self, resume: Resumption, batch: ToolBatch, context: Context
+    ) -> Sequence[ToolRequest]:
+        """The calls that were approved; the others get their results."""
+        answered = apply_answers(resume.snapshot, resume.answers)
+        for call, reason in answered.denied:
+            batch.deny(call, reason)
+        for call, content in answered.replied:
+            batch.answer(call, "replied", content)
+        ready: list[ToolRequest] = []
+        for call in answered.approved:
+            match self._gate.admit(call, context):
+                case ToolRequest() as request:
+                    ready.append(request)
+                case Refused() as refused:
+                    batch.refuse(refused)
+        return ready
 
     async def _keep(
         self,
         batch: ToolBatch,
         message: AssistantMessage,
         context: Context,
-        account: TurnAccount,
+        *,
+        lose_pause: bool = False,
     ) -> None:
-        """Keep the results that there are, for the model and for the account."""
+        """Keep the results that there are, though the turn may be cancelled by now."""
+        account: TurnAccount = context.turn
         ended = batch.ended(message.tool_calls)
         account.calls.extend(each.record for each in ended)
         results = [storable(each.message) for each in ended]
-        if self.memory is None or not results:
-            return
-        await self.memory.append(context.conversation_id, results)
+
+        async def save() -> None:
+            if self.memory is not None and results:
+                await self.memory.append(context.conversation_id, results)
+            if lose_pause:  # whether it was saved before the cut is not known
+                await self.pauses.discard(context.conversation_id)
+
+        await finish(save, what="keeping results of tools")
 
     def _fold(self, writes: Sequence[Mapping[str, Any]], account: TurnAccount) -> None:
         folded = fold_writes(account.values, writes, self.slots)
@@ -377,6 +347,28 @@ class Loop:
         ended = batch.ended(message.tool_calls)
         self._fold([each.message.writes for each in ended], account)
         return NextIteration(messages=[storable(each.message) for each in ended])
+
+
+def _left_open(call: ToolCall, discarded: Collection[str]) -> ToolMessage:
+    """The truth about a call that an earlier turn left without a result."""
+    if call.id in discarded:
+        return history.synthetic_result(call, history.ABANDONED)
+    text = history.CUT.format(why=history.UNRECORDED)
+    return history.synthetic_result(call, text)
+
+
+def _tell_results(results: Sequence[ToolMessage], emit: EventSink) -> None:
+    for result in results:
+        emit(
+            ToolReturned(
+                call_id=result.call_id,
+                name=result.name,
+                content=result.content,
+                is_error=True,
+                synthetic=True,
+                status="not_started",
+            )
+        )
 
 
 def _failed(error: AgentRTError, account: TurnAccount) -> TurnFailed:

@@ -9,12 +9,14 @@ batch, each call then has exactly one result: what it returned, "was not started
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import trio
 from attrs import define, evolve, field, frozen
 
 from agentrt.agent.client import ChatClient
+from agentrt.agent.gate import Refused
 from agentrt.agent.history import CUT, NOT_STARTED, denied_text, synthetic_result
 from agentrt.core.context import Context
 from agentrt.core.errors import ToolError, describe
@@ -46,6 +48,9 @@ class ToolBatch:
     _context: Context
     _emit: Callable[[Event], None]
     _started: set[str] = field(factory=set, init=False)
+    _returned: dict[str, ToolResult] = field(factory=dict, init=False)
+    """What tools came to, before the hooks around them saw it."""
+
     _ended: dict[str, Ended] = field(factory=dict, init=False)
 
     async def run(self, requests: Sequence[ToolRequest]) -> None:
@@ -80,6 +85,9 @@ class ToolBatch:
             evolve(message, content=content, is_error=is_error), call.arguments, status
         )
 
+    def refuse(self, refused: Refused) -> None:
+        self.answer(refused.call, refused.status, refused.text)
+
     def deny(self, call: ToolCall, reason: str) -> None:
         self.answer(call, "denied", denied_text(reason))
 
@@ -88,7 +96,11 @@ class ToolBatch:
         for call in calls:
             if call.id in self._ended:
                 continue
-            if call.id in self._started:
+            returned = self._returned.get(call.id)
+            if returned is not None:
+                # A hook around it was cut; what the tool did is not forgotten.
+                self._end_with(call, returned)
+            elif call.id in self._started:
                 self.answer(call, "cut", CUT.format(why=why))
             else:
                 self.answer(call, "not_started", NOT_STARTED.format(why=why))
@@ -100,8 +112,15 @@ class ToolBatch:
     async def _run_one(self, request: ToolRequest, ended: trio.Event) -> None:
         call = request.call
         self._started.add(call.id)
-        context = evolve(self._context, call_id=call.id)
-        result = await self._invoke(request, context)
+        context = evolve(
+            self._context,
+            call_id=call.id,
+            tool_returned=partial(self._returned.__setitem__, call.id),
+        )
+        self._end_with(call, await self._invoke(request, context))
+        ended.set()
+
+    def _end_with(self, call: ToolCall, result: ToolResult) -> None:
         status: CallStatus = "error" if result.is_error else "ok"
         writes = {} if result.is_error else dict(result.writes)
         message = ToolMessage(
@@ -112,7 +131,6 @@ class ToolBatch:
             writes=writes,
         )
         self._end(message, call.arguments, status)
-        ended.set()
 
     async def _invoke(self, request: ToolRequest, context: Context) -> ToolResult:
         try:

@@ -4,19 +4,30 @@ Listens to the events of the turn on their way to the reader, so that a turn tha
 still knows the text of its last message and what it cost.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any, Final
 
 from attrs import define, field
 
 from agentrt.core.chat import Usage, add_usage
 from agentrt.core.context import Context
 from agentrt.core.errors import MaxIterationsError
-from agentrt.core.messages import AssistantMessage, Message
+from agentrt.core.messages import AssistantMessage, Message, ToolCall
 from agentrt.core.outcomes import CallRecord, PauseSnapshot
 from agentrt.events import types as e
 
-__all__ = ["TurnAccount"]
+__all__ = ["TakenIds", "TurnAccount"]
+
+
+@define
+class TakenIds:
+    """Call ids that a new call may not have: of the history, and of the stream."""
+
+    _outer: Container[str]
+    of_history: set[str] = field(factory=set, init=False)
+
+    def __contains__(self, id_: object) -> bool:
+        return id_ in self.of_history or id_ in self._outer
 
 
 @define
@@ -31,6 +42,10 @@ class TurnAccount:
     """State slots, as the last batch left them."""
 
     remaining: int = field(init=False)
+    taken: TakenIds = field(init=False)
+    offered: Sequence[str] | None = field(default=None, init=False)
+    """Names of the tools that the last call of the model was offered."""
+
     usage: list[Usage] = field(factory=list, init=False)
     calls: list[CallRecord] = field(factory=list, init=False)
     kept: list[Message] = field(factory=list, init=False)
@@ -42,10 +57,14 @@ class TurnAccount:
     message_id: str = field(default="", init=False)
     _texts: list[str] = field(factory=list, init=False)
     _thoughts: list[str] = field(factory=list, init=False)
+    _names: dict[str, str] = field(factory=dict, init=False)
+    _calls: dict[str, ToolCall] = field(factory=dict, init=False)
+    _is_whole: bool = field(default=False, init=False)
     _calls_of_iteration: int = field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.remaining = self.limit
+        self.taken = TakenIds(self._outer.taken_ids)
 
     @property
     def text(self) -> str:
@@ -53,9 +72,8 @@ class TurnAccount:
         return "".join(self._texts)
 
     def take_up(self, snapshot: PauseSnapshot) -> None:
-        """Go on with a paused turn's budget, state and calls."""
+        """Go on with a paused turn's budget and calls."""
         self.remaining = snapshot.remaining
-        self.values = {**snapshot.values, **self.values}
         self.calls.extend(snapshot.calls)
         if snapshot.transcript:
             self.kept = [*snapshot.transcript, *snapshot.results]
@@ -93,31 +111,68 @@ class TurnAccount:
 
     def emit(self, event: e.Event) -> None:
         """Note what matters and tell it on."""
-        match event:
-            case e.MessageDelta():
-                self._texts.append(event.text)
-            case e.MessageThinking():
-                self._thoughts.append(event.text)
-            case e.ModelStarted():
-                self.message_id = event.message_id
-                self.told.add(event.message_id)
-                self._texts, self._thoughts = [], []
+        note = NOTES.get(type(event))
+        if note is not None:
+            note(self, event)
         self._tell(event)
         if isinstance(event, e.ModelFinished) and event.usage is not None:
             self.usage.append(event.usage)
             self._tell(e.RunUsage(usage=add_usage(self.usage)))
 
-    def partial(self) -> AssistantMessage | None:
-        """The message that was cut, as far as it was shown; None if nothing was."""
-        if not self._texts:
+    def said(self) -> AssistantMessage | None:
+        """The last message as far as it was shown; None if nothing was.
+
+        Without its calls when it was cut: those were never whole.
+        """
+        calls = tuple(self._calls.values()) if self._is_whole else ()
+        if not self._texts and not calls:
             return None
         return AssistantMessage(
             id=self.message_id,
             content=self.text,
             reasoning="".join(self._thoughts),
-            partial=True,
+            tool_calls=calls,
+            partial=not self._is_whole,
         )
 
     def _tell(self, event: e.Event) -> None:
         if self._outer.emit is not None:
             self._outer.emit(event)
+
+    def _begin_said(self, event: e.ModelStarted) -> None:
+        self.message_id = event.message_id
+        self.told.add(event.message_id)
+        self.offered = event.tools
+        self._texts, self._thoughts = [], []
+        self._names, self._calls = {}, {}
+        self._is_whole = False
+
+    def _say(self, event: e.MessageDelta) -> None:
+        self._texts.append(event.text)
+
+    def _think(self, event: e.MessageThinking) -> None:
+        self._thoughts.append(event.text)
+
+    def _start_call(self, event: e.ToolStarted) -> None:
+        self.taken.of_history.add(event.call_id)
+        self._names[event.call_id] = event.name
+
+    def _end_call(self, event: e.ToolEnded) -> None:
+        self._calls[event.call_id] = ToolCall(
+            id=event.call_id,
+            name=self._names.get(event.call_id, ""),
+            arguments=event.arguments or {},
+        )
+
+    def _end_said(self, event: e.ModelFinished) -> None:
+        self._is_whole = event.error is None
+
+
+NOTES: Final[Mapping[type, Callable[[TurnAccount, Any], None]]] = {
+    e.ModelStarted: TurnAccount._begin_said,
+    e.MessageDelta: TurnAccount._say,
+    e.MessageThinking: TurnAccount._think,
+    e.ToolStarted: TurnAccount._start_call,
+    e.ToolEnded: TurnAccount._end_call,
+    e.ModelFinished: TurnAccount._end_said,
+}

@@ -65,6 +65,10 @@ class Context:
     turn: Any = field(default=None, repr=False)
     """The loop's own account of the turn; nobody else's business."""
 
+    tool_returned: Callable[[Any], None] | None = field(default=None, repr=False)
+    """Where a tool's result is told as soon as there is one, before any hook sees it: a
+    stop in a hook must not lose it."""
+
     leave_behind: Callable[[Leftover], None] | None = field(default=None, repr=False)
     """Where a tool that cannot be stopped is reported."""
 
@@ -103,28 +107,34 @@ def fold_writes(
     or to one that is no text.
     All are told in `conflicts`, as is a key without a slot that two calls wrote.
     """
-    writes = [of_one_call for of_one_call in writes if of_one_call]
-    if not writes:
-        return Folded(values=values, conflicts=())
     new = dict(values)
     conflicts: list[str] = []
     written: set[str] = set()
     for of_one_call in writes:
         for key, value in of_one_call.items():
-            if not isinstance(key, str):
-                conflicts.append(
-                    f"{key!r} is no text, as a key must be: the write was dropped"
-                )
-            elif key.startswith(FRAMEWORK_PREFIX):
-                conflicts.append(f"{key!r} belongs to agentrt: the write was dropped")
-            elif (slot := slots.get(key)) is not None:
-                try:
-                    new[key] = slot.reduce(new.get(key, slot.init), value)
-                except Exception as error:  # noqa: BLE001  the reducer is a user's
-                    conflicts.append(f"the reducer of {key!r} raised {error!r}")
-            else:
-                if key in written:
-                    conflicts.append(f"{key!r} was written twice: the later call won")
-                new[key] = value
+            conflict = _fold_one(new, key, value, slots)
+            if conflict is None and key in written and key not in slots:
+                conflict = f"{key!r} was written twice: the later call won"
+            if conflict is not None:
+                conflicts.append(conflict)
             written.add(key)
-    return Folded(values=new, conflicts=conflicts)
+    return Folded(values=new if written else values, conflicts=conflicts)
+
+
+def _fold_one(
+    new: dict[str, Any], key: Any, value: Any, slots: Mapping[str, Slot]
+) -> str | None:
+    """Take one write into `new`; why it did not go in, or None."""
+    if not isinstance(key, str):
+        return f"{key!r} is no text, as a key must be: the write was dropped"
+    if key.startswith(FRAMEWORK_PREFIX):
+        return f"{key!r} belongs to agentrt: the write was dropped"
+    slot = slots.get(key)
+    if slot is None:
+        new[key] = value
+        return None
+    try:
+        new[key] = slot.reduce(new.get(key, slot.init), value)
+    except Exception as error:  # noqa: BLE001  the reducer is a user's
+        return f"the reducer of {key!r} raised {error!r}"
+    return None

@@ -114,7 +114,7 @@ class Transcript:
         )
 
     def text_being_said(self) -> str:
-        """The words of the message that is not whole, or was cut; "" if there is none."""
+        """The words of the message that is not whole, or was cut; else none."""
         for draft in reversed(self._drafts.values()):
             return "".join(draft.texts)
         last = self.messages[-1] if self.messages else None

@@ -74,6 +74,9 @@ class ModelStarted:
     message_id: str
     """The id that the answer will have."""
 
+    tools: Sequence[str] = ()
+    """Names of the tools that the model is offered."""
+
 
 @frozen(kw_only=True)
 class ModelFinished:

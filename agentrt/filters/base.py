@@ -15,6 +15,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Collection,
     Iterable,
     Mapping,
     Sequence,
@@ -111,6 +112,9 @@ class TurnRequest:
 
     resume: Resumption | None = None
     """Set when a paused turn goes on. A filter that reruns hands in new messages."""
+
+    discarded: Collection[str] = ()
+    """Ids of calls whose question was given up for this turn: they never ran."""
 
 
 @frozen(kw_only=True)

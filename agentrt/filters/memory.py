@@ -1,13 +1,13 @@
 """The memory filter: history in front of each model call, and what is new into it."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 
-import trio
 from attrs import evolve
 
 from agentrt.core.messages import AssistantMessage
 from agentrt.filters.base import ChatCall, Filter, hook
-from agentrt.scopes import CLEANUP_SECONDS
+from agentrt.scopes import finish
 from agentrt.stores.base import ChatMemory
 
 __all__ = ["memory_filter"]
@@ -35,8 +35,8 @@ def memory_filter(memory: ChatMemory) -> Filter:
         message = call.response.message
         if not is_empty(message):
             # It is whole and was shown: it is kept, also if we are stopped now.
-            with trio.move_on_after(CLEANUP_SECONDS, shield=True):
-                await memory.append(conversation_id, [message])
+            save = partial(memory.append, conversation_id, [message])
+            await finish(save, what="keeping an answer")
 
     return Filter(name="memory", chat=chat)
 
