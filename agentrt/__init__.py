@@ -39,7 +39,8 @@ from agentrt.filters.base import (
 from agentrt.models.catalog import ModelSettings, open_model
 from agentrt.models.fallback import FallbackModel
 from agentrt.models.retry import RetryPolicy
-from agentrt.runtime.runtime import RunOptions, open_runtime
+from agentrt.runtime.run import RunOptions
+from agentrt.runtime.runtime import open_runtime
 from agentrt.scopes import Deadlines
 from agentrt.tools.base import Tool, ToolResult, tool
 from agentrt.tools.registry import ToolRegistry

@@ -143,6 +143,7 @@ async def unclear_answers_deny() -> None:
         {"decision": "disapprove"},
     ]
     unclear += [{"approved": False}, {"decision": ""}, {"ok": True}, ["approved"]]
+    unclear += [{"decision": {}}, {"decision": ["approved"]}]
     unclear += [{"decision": "approved", "approved": False}, {"approved": 1}]
     for payload in unclear:
         decision = intake.read_decision("resolved", payload)

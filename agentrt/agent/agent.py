@@ -200,7 +200,7 @@ class Agent:
             else:
                 # A hook may have failed, or answered, around a turn that had paused.
                 # What waits in it shields itself.
-                await self._loop.abandon_pause(context)
+                await self._loop.abandon_pause(context)  # noqa: ASYNC102
         return outcome
 
     async def take_pause(

@@ -237,8 +237,9 @@ class Loop:
             if paused is None:
                 batch.answer_rest(message.tool_calls, why)
             # `finish` shields it when the turn was cut.
-            lost = asked and paused is None
-            await self._keep(batch, message, context, lose_pause=bool(lost))
+            lost = bool(asked) and paused is None
+            keep = self._keep(batch, message, context, lose_pause=lost)
+            await keep  # noqa: ASYNC102
         return paused or self._next(batch, message, account)
 
     async def _pause(
@@ -292,7 +293,7 @@ class Loop:
             waiting = [interrupt.call for interrupt in snapshot.interrupts]
             batch.answer_rest(waiting, STOPPED)
             # `finish` shields it when the turn was cut.
-            await self._keep(batch, message, context)
+            await self._keep(batch, message, context)  # noqa: ASYNC102
         return self._next(batch, message, account)
 
     def _decided(

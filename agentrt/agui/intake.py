@@ -85,7 +85,7 @@ def read_decision(status: Any, payload: Any) -> Decision:
     reason = reason if isinstance(reason, str) else ""
     if word == "reply" and flag is None and reason:
         return Reply(content=reason)
-    said = [word in APPROVALS] if word is not None else []
+    said = [isinstance(word, str) and word in APPROVALS] if word is not None else []
     said += [flag is True] if flag is not None else []
     if not (said and all(said)):
         return Deny(reason=reason)

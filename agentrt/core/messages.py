@@ -31,6 +31,7 @@ from agentrt.core.parts import (
 )
 
 __all__ = [
+    "RESULT_SUFFIX",
     "AssistantMessage",
     "Blocks",
     "Message",
@@ -165,9 +166,12 @@ ROLES: Final[Mapping[type[Message], str]] = {
 }
 
 
+RESULT_SUFFIX: Final = "-result"
+
+
 def result_id(call_id: str) -> str:
     """The id of the message that holds the result of the call `call_id`."""
-    return f"{call_id}-result"
+    return f"{call_id}{RESULT_SUFFIX}"
 
 
 def role_of(message: Message) -> str:

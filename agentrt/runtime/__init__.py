@@ -2,13 +2,15 @@
 
 from agentrt.runtime.phases import NEXT_PHASE, Action, Phase, next_phase
 from agentrt.runtime.registry import DEFAULT_AGENT, AgentRegistry, Agents
-from agentrt.runtime.runtime import RunOptions, Runtime, open_runtime
-from agentrt.runtime.session import Run, Session, SessionStatus
+from agentrt.runtime.run import DEFAULT_OPTIONS, Run, RunOptions
+from agentrt.runtime.runtime import Runtime, open_runtime
+from agentrt.runtime.session import Session, SessionStatus
 from agentrt.runtime.subscriptions import BATCH, Reading, Subscription
 
 __all__ = [
     "BATCH",
     "DEFAULT_AGENT",
+    "DEFAULT_OPTIONS",
     "NEXT_PHASE",
     "Action",
     "AgentRegistry",

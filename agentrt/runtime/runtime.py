@@ -9,66 +9,50 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import trio
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from agentrt.agent.agent import Agent
+from agentrt.agent.history import find_history_faults
 from agentrt.core.errors import (
     AgentRTError,
+    InputError,
     RuntimeClosedError,
     SessionBusyError,
     SessionPausedError,
-    describe,
+    SessionStateError,
 )
 from agentrt.core.ids import new_id
-from agentrt.core.messages import Message, UserMessage, user_messages
+from agentrt.core.messages import (
+    RESULT_SUFFIX,
+    Message,
+    UserMessage,
+    user_messages,
+)
 from agentrt.core.outcomes import (
     Decision,
+    PauseSnapshot,
     TurnCancelled,
-    TurnFailed,
     TurnOutcome,
 )
 from agentrt.events.types import RunStarted
 from agentrt.filters.base import TurnRequest
 from agentrt.runtime.registry import DEFAULT_AGENT, AgentRegistry, Agents, as_registry
-from agentrt.runtime.session import Run, Session, SessionStatus
+from agentrt.runtime.run import DEFAULT_OPTIONS, Run, RunOptions
+from agentrt.runtime.session import Session, SessionStatus
 from agentrt.runtime.subscriptions import Subscription
-from agentrt.scopes import deadline, holds_only
+from agentrt.scopes import CLEANUP_SECONDS, deadline, holds_only
 from agentrt.stores.base import EventStore
 from agentrt.stores.in_memory import InMemoryEventStore
 
-__all__ = ["RunOptions", "Runtime", "open_runtime"]
+__all__ = ["Runtime", "open_runtime"]
 
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 30 * 60.0
 CLOSED: Final = "the runtime was closed"
-
-
-@frozen(kw_only=True)
-class RunOptions:
-    """How one run differs from the next."""
-
-    agent: str = DEFAULT_AGENT
-    label: str = ""
-    """The client's name for the run, echoed in its events; `stop` knows it too."""
-
-    on_busy: Literal["reject", "supersede"] = "reject"
-    """While a run is in flight: refuse, or stop that one first."""
-
-    discard_pause: bool = False
-    """Start over an open pause: its calls count as not answered."""
-
-    deadline_seconds: float | None = None
-    """After which the run fails."""
-
-    values: Mapping[str, Any] = field(factory=dict)
-    """For `context.values`, over the agent's own."""
-
-
-DEFAULTS: Final = RunOptions()
 
 
 @define(eq=False)
@@ -80,13 +64,16 @@ class Runtime:
     _events: EventStore
     _clock: Callable[[], float] = field(default=time.time, repr=False)
     _sessions: dict[str, Session] = field(factory=dict, init=False, repr=False)
+    _owners: dict[str, str] = field(factory=dict, init=False, repr=False)
+    """By conversation: the agent that it is with, whose stores know its pause."""
+
     _is_closed: bool = field(default=False, init=False)
 
     async def start_run(
         self,
         conversation_id: str,
         input: str | Message | Sequence[Message],  # noqa: A002  the field's word for it
-        options: RunOptions = DEFAULTS,
+        options: RunOptions = DEFAULT_OPTIONS,
     ) -> Run:
         """Start a run and return; it goes on whatever becomes of the caller.
 
@@ -99,20 +86,27 @@ class Runtime:
             RuntimeClosedError: the runtime is closing.
         """
         agent = self.agents.get(options.agent)
+        new = _checked(user_messages(input))
         run = Run(new_id(), conversation_id, options.label)
-        session = await self._reserve(run, agent, options)
+        session = await self._reserve(run, agent, supersede=options.on_busy)
+        given_up: PauseSnapshot | None = None
         try:
             waiting = await agent.paused(conversation_id)
             if waiting is not None:
                 if not options.discard_pause:
                     raise SessionPausedError(conversation_id, waiting.interrupts)
-                await agent.pauses.discard(conversation_id)
-            self._check_open()
-            messages = _fresh(user_messages(input), session)
+                given_up = await agent.pauses.take(conversation_id, waiting.id)
+            messages = _fresh(new, session)
+            asked = () if given_up is None else given_up.interrupts
+            request = TurnRequest(
+                messages=messages, discarded=[interrupt.id for interrupt in asked]
+            )
             started = RunStarted(label=run.label, agent=agent.name, input=messages)
-            request = TurnRequest(messages=messages)
-            self._launch(session, run, started, partial(_turn, agent, request), options)
+            self._launch(
+                session, run, started, partial(agent.run_turn, request), options
+            )
         except BaseException:
+            await _put_back(agent, given_up)  # noqa: ASYNC102  it shields itself
             session.release(run)
             raise
         return run
@@ -121,7 +115,7 @@ class Runtime:
         self,
         conversation_id: str,
         answers: Mapping[str, Decision],
-        options: RunOptions = DEFAULTS,
+        options: RunOptions = DEFAULT_OPTIONS,
     ) -> Run:
         """Go on with a paused turn in a new run: one answer for each open interrupt.
 
@@ -133,14 +127,18 @@ class Runtime:
         """
         agent = self.agents.get(options.agent)
         run = Run(new_id(), conversation_id, options.label)
-        session = await self._reserve(run, agent, evolve(options, on_busy="reject"))
+        session = await self._reserve(run, agent, supersede="reject")
+        taken: PauseSnapshot | None = None
         try:
             resumption = await agent.take_pause(conversation_id, answers)
-            self._check_open()
-            started = RunStarted(kind="resume", label=run.label, agent=agent.name)
+            taken = resumption.snapshot
             request = TurnRequest(resume=resumption)
-            self._launch(session, run, started, partial(_turn, agent, request), options)
+            started = RunStarted(kind="resume", label=run.label, agent=agent.name)
+            self._launch(
+                session, run, started, partial(agent.run_turn, request), options
+            )
         except BaseException:
+            await _put_back(agent, taken)  # noqa: ASYNC102  it shields itself
             session.release(run)
             raise
         return run
@@ -197,16 +195,17 @@ class Runtime:
         Its last number is kept: should it begin again, it goes on from there.
         """
         owner = self.agents.get(agent)
-        session = self._sessions.get(conversation_id)
-        if session is not None and session.run is not None:
-            session.stop("forgotten")
-            await session.run.wait()
-        await owner.pauses.discard(conversation_id)
-        if owner.memory is not None:
-            await owner.memory.clear(conversation_id)
-        if session is not None and session.run is None:
-            session.ring.close()
-            self._drop(session)
+        grave = Run(new_id(), conversation_id)  # nobody else may start one meanwhile
+        session = await self._reserve(grave, owner, supersede="forgotten")
+        try:
+            await owner.pauses.discard(conversation_id)
+            if owner.memory is not None:
+                await owner.memory.clear(conversation_id)
+        finally:
+            session.release(grave)
+        session.ring.close()
+        self._owners.pop(conversation_id, None)
+        self._drop(session)
 
     async def close(self) -> None:
         """Take no more runs, stop those in flight, and end all readers.
@@ -216,27 +215,27 @@ class Runtime:
         """
         self._is_closed = True
         await trio.lowlevel.checkpoint()
-        for session in list(self._sessions.values()):
-            run = session.run
-            if run is not None:
-                session.stop(CLOSED)
-                await run.wait()
+        running = [s.run for s in self._sessions.values() if s.run is not None]
+        for run in running:
+            self._sessions[run.conversation_id].stop(CLOSED)
+        for run in running:
+            await run.wait()
         self._close_rings()
 
-    async def _reserve(self, run: Run, agent: Agent, options: RunOptions) -> Session:
-        """Hold the session for `run`, by stopping another if that is wished."""
+    async def _reserve(self, run: Run, agent: Agent, *, supersede: str) -> Session:
+        """Hold the session for `run`; stop another first, unless it says "reject"."""
         while True:
             session = await self._open(run.conversation_id, agent)
             try:
                 session.reserve(run)
             except SessionBusyError:
-                if options.on_busy != "supersede":
+                if supersede == "reject":
                     raise
             else:
                 return session
             running = session.run
             assert running is not None
-            session.stop("superseded")
+            session.stop("superseded" if supersede == "supersede" else supersede)
             await running.wait()
 
     def _launch(
@@ -247,6 +246,7 @@ class Runtime:
         turn: Callable[..., Any],
         options: RunOptions,
     ) -> None:
+        self._check_open()
         session.begin_run(run, started)
         self._nursery.start_soon(
             self._run,
@@ -268,12 +268,12 @@ class Runtime:
             ):
                 outcome = await turn(session.context(run, options.values))
         except* AgentRTError as errors:
-            outcome = _failure(errors, run)
+            outcome = run.failed(errors)
         except* Exception as errors:
             # The run boundary: a bug in one turn must not end other conversations.
             # `except*`, since a nursery may raise it together with `Cancelled`.
             logger.exception("run %s of %s failed", run.id, run.conversation_id)
-            outcome = _failure(errors, run)
+            outcome = run.failed(errors)
         finally:
             session.end_run(run, outcome or _cancelled(session, run))
 
@@ -282,6 +282,12 @@ class Runtime:
         while True:
             self._check_open()
             session = self._sessions.get(conversation_id)
+            owner = self._owners.setdefault(conversation_id, agent.name)
+            if owner != agent.name:
+                raise SessionStateError(
+                    f"conversation {conversation_id!r} is with agent {owner!r} and "
+                    f"cannot go on with {agent.name!r}: begin another one"
+                )
             if session is None:
                 session = Session(conversation_id, self._events, self._clock)
                 self._sessions[conversation_id] = session
@@ -301,11 +307,11 @@ class Runtime:
     async def _open_for_reader(
         self, conversation_id: str, agent: Agent
     ) -> Session | None:
-        if self._is_closed:
+        try:
+            return await self._open(conversation_id, agent)
+        except RuntimeClosedError:
             # What is there may still be read; nothing is opened any more.
-            await trio.lowlevel.checkpoint_if_cancelled()
-            return self._sessions.get(conversation_id)
-        return await self._open(conversation_id, agent)
+            return self._find(conversation_id)
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -376,39 +382,38 @@ async def open_runtime(
             runtime._close_rings()
 
 
-async def _turn(agent: Agent, request: TurnRequest, context: Any) -> TurnOutcome:
-    return await agent.run_turn(request, context)
+async def _put_back(agent: Agent, pause: PauseSnapshot | None) -> None:
+    """A pause that was taken for a run which was not started after all."""
+    if pause is not None:
+        with trio.move_on_after(CLEANUP_SECONDS, shield=True):
+            await agent.pauses.save(pause)
+
+
+def _checked(messages: Sequence[Message]) -> Sequence[Message]:
+    """Input that leaves the history valid.
+
+    Raises:
+        InputError: a call in it has no result, or a result no call.
+    """
+    faults = find_history_faults(messages)
+    if faults:
+        raise InputError(f"the input cannot be added to a history: {faults[0]}")
+    return messages
 
 
 def _fresh(messages: Sequence[Message], session: Session) -> Sequence[Message]:
     """The same messages, each with an id that the conversation has not seen.
 
     A store knows messages by id, so a client that numbers its own from 1 each time
-    would lose what it says.
+    would lose what it says; and an id like a tool result's could hide that result.
     """
     known = {message.id for message in session.transcript.messages}
     return tuple(
         evolve(message, id=new_id())
-        if isinstance(message, UserMessage) and message.id in known
+        if isinstance(message, UserMessage)
+        and (message.id in known or message.id.endswith(RESULT_SUFFIX))
         else message
         for message in messages
-    )
-
-
-def _failure(errors: BaseExceptionGroup[Any], run: Run) -> TurnFailed | None:
-    """What was raised, as an outcome; None if the run was stopped before."""
-    if run.stop_reason is not None:
-        return None
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    code = error.code if isinstance(error, AgentRTError) else "internal"
-    return TurnFailed(
-        message=describe(error),
-        code=code,
-        usage=run.usage,
-        calls=tuple(run.calls.values()),
-        error=error,
     )
 
 

@@ -12,8 +12,7 @@ import trio
 from attrs import define, field, frozen
 
 from agentrt.agent.history import unanswered_calls
-from agentrt.core.chat import Usage
-from agentrt.core.context import Context, Leftover
+from agentrt.core.context import Context
 from agentrt.core.errors import SessionBusyError
 from agentrt.core.messages import Message
 from agentrt.core.outcomes import (
@@ -31,62 +30,11 @@ from agentrt.events.emitter import Emitter
 from agentrt.events.grammar import Grammar
 from agentrt.events.transcript import Transcript
 from agentrt.runtime.phases import Action, Phase, next_phase
+from agentrt.runtime.run import Run
 from agentrt.stores.base import EventStore
 from agentrt.stores.ring import EventRing
 
-__all__ = ["Run", "Session", "SessionStatus"]
-
-
-@define(eq=False)
-class Run:
-    """One start or resume, to its terminal event."""
-
-    id: str
-    conversation_id: str
-    label: str = ""
-    """The client's name for it."""
-
-    since: int = field(default=0, init=False)
-    """The number before its first event: subscribe with it to miss nothing."""
-
-    cancel_scope: trio.CancelScope = field(
-        factory=trio.CancelScope, init=False, repr=False
-    )
-    stop_reason: str | None = field(default=None, init=False)
-    leftovers: list[Leftover] = field(factory=list, init=False, repr=False)
-    usage: Sequence[Usage] = field(default=(), init=False)
-    calls: dict[str, CallRecord] = field(factory=dict, init=False, repr=False)
-    """What came back so far, by call id."""
-
-    _messages: int = field(default=0, init=False)
-    _outcome: TurnOutcome | None = field(default=None, init=False)
-    _ended: trio.Event = field(factory=trio.Event, init=False, repr=False)
-
-    async def wait(self) -> TurnOutcome:
-        """Wait until the run is over: how it ended. Cancelling this stops nothing."""
-        await self._ended.wait()
-        assert self._outcome is not None
-        return self._outcome
-
-    @property
-    def is_over(self) -> bool:
-        return self._outcome is not None
-
-    def stop(self, reason: str) -> bool:
-        """Ask it to stop; False if that was done before."""
-        if self.stop_reason is not None or self.is_over:
-            return False
-        self.stop_reason = reason
-        self.cancel_scope.cancel(reason=reason)
-        return True
-
-    def begin_message(self) -> str:
-        self._messages += 1
-        return f"{self.id}-m{self._messages}"
-
-    def end(self, outcome: TurnOutcome) -> None:
-        self._outcome = outcome
-        self._ended.set()
+__all__ = ["Session", "SessionStatus"]
 
 
 @frozen(kw_only=True)
@@ -181,9 +129,10 @@ class Session:
 
     def begin_run(self, run: Run, started: e.RunStarted) -> None:
         """The run that holds the session begins: its first event."""
-        if self.phase is Phase.PAUSED and started.kind == "chat":
-            self._go(Action.DISCARD)
-        self._go(Action.RESUME if started.kind == "resume" else Action.START)
+        # What the pause store said decides, and not what this session last heard.
+        is_resume = started.kind == "resume"
+        self.phase = Phase.PAUSED if is_resume else Phase.IDLE
+        self._go(Action.RESUME if is_resume else Action.START)
         if run.stop_reason is not None:
             self._go(Action.STOP)
         self.interrupts = ()

@@ -10,8 +10,8 @@ import trio
 from attrs import define, field
 
 from agentrt.core.errors import AgentRTError, describe
+from agentrt.runtime.run import Run
 from agentrt.runtime.runtime import Runtime
-from agentrt.runtime.session import Run
 
 __all__ = [
     "MAX_BODY_BYTES",

@@ -13,6 +13,8 @@ from agentrt.events.types import Envelope, Resync
 __all__ = ["FrameCache", "resync_frame", "to_json"]
 
 MAX_FRAMES: Final = 2048
+MAX_LENGTH: Final = 4 * 1024 * 1024
+"""Characters of all frames together."""
 
 
 def to_json(value: Any) -> str:
@@ -53,6 +55,7 @@ class FrameCache:
     """The newest WebSocket frames, so that many readers cost one encoding."""
 
     _frames: dict[tuple[str, int, Dialect], str] = field(factory=dict, init=False)
+    _length: int = field(default=0, init=False)
 
     def frame(self, envelope: Envelope, dialect: Dialect) -> str:
         """The one frame of an envelope."""
@@ -68,9 +71,11 @@ class FrameCache:
                     "events": encode(envelope, dialect),
                 }
             )
-            if len(self._frames) >= MAX_FRAMES:
-                del self._frames[next(iter(self._frames))]
             self._frames[key] = frame
+            self._length += len(frame)
+            while len(self._frames) > MAX_FRAMES or self._length > MAX_LENGTH:
+                oldest = next(iter(self._frames))
+                self._length -= len(self._frames.pop(oldest))
         return frame
 
 

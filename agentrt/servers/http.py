@@ -32,7 +32,8 @@ from agentrt.core.errors import (
     SessionStateError,
     UnknownAgentError,
 )
-from agentrt.runtime.runtime import RunOptions, Runtime
+from agentrt.runtime.run import RunOptions
+from agentrt.runtime.runtime import Runtime
 from agentrt.servers.base import (
     MAX_BODY_BYTES,
     Disconnects,

@@ -8,8 +8,8 @@ from attrs import define
 
 from agentrt.agui.codec import Dialect, encode
 from agentrt.events.types import Envelope, Resync, TerminalEvent
+from agentrt.runtime.run import Run
 from agentrt.runtime.runtime import Runtime
-from agentrt.runtime.session import Run
 from agentrt.servers.base import Disconnects
 from agentrt.servers.frames import to_json
 
@@ -29,6 +29,12 @@ FELL_BEHIND: Final = {
     "code": "resync",
 }
 """A client that cannot be made whole here is told so, and not left with a success."""
+
+LOST: Final = {
+    "type": "RUN_ERROR",
+    "message": "the end of this run could not be recorded",
+    "code": "terminal_lost",
+}
 
 Scope: TypeAlias = Mapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -92,6 +98,9 @@ class RunStream:
                 ready = await subscription.batch()
                 body, over = self._encode(ready)
                 over = over or not ready
+            if body is KEEP_ALIVE and self._run.is_over:
+                # Its end could not be recorded: none will come.
+                body, over = _data(LOST), True
             if body:
                 await send(
                     {"type": "http.response.body", "body": body, "more_body": True}
@@ -102,7 +111,7 @@ class RunStream:
         frames: list[bytes] = []
         for reading in ready:
             if isinstance(reading, Resync):
-                frames.append(f"data: {to_json(FELL_BEHIND)}\n\n".encode())
+                frames.append(_data(FELL_BEHIND))
                 return b"".join(frames), True
             if reading.run_id != self._run.id:
                 continue
@@ -110,6 +119,10 @@ class RunStream:
             if isinstance(reading.event, TerminalEvent):
                 return b"".join(frames), True
         return b"".join(frames), False
+
+
+def _data(event: Mapping[str, Any]) -> bytes:
+    return f"data: {to_json(event)}\n\n".encode()
 
 
 async def _watch(receive: Receive, stream: trio.CancelScope) -> None:

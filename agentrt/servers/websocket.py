@@ -6,7 +6,7 @@ exception out of one would end the whole server.
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -24,8 +24,10 @@ from agentrt.agui.intake import RunInput, dialect_of, read_run_input
 from agentrt.core.errors import AgentRTError, InputError, RuntimeClosedError
 from agentrt.events.types import Resync
 from agentrt.runtime.registry import DEFAULT_AGENT
-from agentrt.runtime.runtime import RunOptions, Runtime
+from agentrt.runtime.run import RunOptions
+from agentrt.runtime.runtime import Runtime
 from agentrt.runtime.session import SessionStatus
+from agentrt.runtime.subscriptions import Reading, Subscription
 from agentrt.servers.base import MAX_FRAME_BYTES, OriginPolicy, error_body
 from agentrt.servers.frames import FrameCache, resync_frame, to_json
 
@@ -37,6 +39,7 @@ MAX_SUBSCRIPTIONS: Final = 64
 """Of one connection."""
 
 PING_SECONDS: Final = 30.0
+CLOSE_SECONDS: Final = 2.0
 PONG_SECONDS: Final = 20.0
 """After which a peer that does not answer counts as gone."""
 
@@ -146,6 +149,39 @@ def _address(request: WebSocketRequest) -> str | None:
     return None if isinstance(local, str) else str(local.address)
 
 
+@define(kw_only=True, eq=False)
+class _Reader:
+    """One subscription of one connection.
+
+    It is stopped while it waits, and never in the middle of a frame: what is left of
+    that would be taken for the beginning of the next.
+    """
+
+    thread_id: str
+    agent: str
+    since: int | None
+    dialect: Dialect
+    before: "_Reader | None" = None
+    """Whose place it takes."""
+
+    is_over: bool = field(default=False, init=False)
+    done: trio.Event = field(factory=trio.Event, init=False)
+    _waiting: trio.CancelScope | None = field(default=None, init=False)
+
+    def stop(self) -> None:
+        self.is_over = True
+        if self._waiting is not None:
+            self._waiting.cancel(reason="unsubscribed")
+
+    async def batch(self, events: Subscription) -> Sequence[Reading]:
+        """What comes next; nothing when there is no more, or it was stopped."""
+        if self.is_over:
+            return ()
+        with trio.CancelScope() as self._waiting:
+            return await events.batch()
+        return ()
+
+
 @define(eq=False)
 class Connection:
     """One peer: its requests, and its subscriptions by conversation."""
@@ -154,7 +190,7 @@ class Connection:
     _socket: WebSocketConnection
     _nursery: trio.Nursery = field(repr=False)
     _cache: FrameCache = field(repr=False)
-    _readers: dict[str, trio.CancelScope] = field(factory=dict, init=False)
+    _readers: dict[str, _Reader] = field(factory=dict, init=False)
     _reading: int = field(default=0, init=False)
 
     async def serve(self) -> None:
@@ -170,7 +206,10 @@ class Connection:
             with trio.move_on_after(PONG_SECONDS) as patience:
                 await self._socket.ping()
             if patience.cancelled_caught:
-                await self._socket.aclose(1001, "no pong came")
+                # It may not even take a close frame: what counts is that we let go.
+                with trio.move_on_after(CLOSE_SECONDS):
+                    await self._socket.aclose(1001, "no pong came")
+                self._nursery.cancel_scope.cancel(reason="the peer is gone")
 
     async def _answer(self, text: str | bytes) -> Reply:
         id_: Any = None
@@ -196,15 +235,16 @@ class Connection:
         if len(self._readers) >= MAX_SUBSCRIPTIONS and thread_id not in self._readers:
             raise InputError(f"this connection has {MAX_SUBSCRIPTIONS} subscriptions")
         status = await self._runtime.status(thread_id, agent=_agent(request))
-        self._stop_reading(thread_id)
-        scope = self._readers[thread_id] = trio.CancelScope()
-        dialect = dialect_of(request.get("protocolVersion"))
-        self._nursery.start_soon(
-            self._read,
-            partial(self._push, thread_id, _agent(request), since, dialect),
-            scope,
-            name=f"reader of {thread_id}",
+        reader = _Reader(
+            thread_id=thread_id,
+            agent=_agent(request),
+            since=since,
+            dialect=dialect_of(request.get("protocolVersion")),
+            before=self._readers.get(thread_id),
         )
+        self._stop_reading(thread_id)
+        self._readers[thread_id] = reader
+        self._nursery.start_soon(self._read, reader, name=f"reader of {thread_id}")
         return {"threadId": thread_id, **_status(status)}
 
     async def unsubscribe(self, request: Mapping[str, Any]) -> Reply:
@@ -249,47 +289,49 @@ class Connection:
         return {}
 
     def _stop_reading(self, thread_id: str) -> bool:
-        scope = self._readers.pop(thread_id, None)
-        if scope is not None:
-            scope.cancel(reason="unsubscribed")
-        return scope is not None
+        reader = self._readers.pop(thread_id, None)
+        if reader is not None:
+            reader.stop()
+        return reader is not None
 
-    async def _read(
-        self, push: Callable[[], Awaitable[None]], scope: trio.CancelScope
-    ) -> None:
+    async def _read(self, reader: "_Reader") -> None:
         """Push to the end. The last reader to come there closes the connection."""
+        if reader.before is not None:
+            await reader.before.done.wait()  # or its last frame would come among ours
         self._reading += 1
-        with scope:
-            await push()
-        self._reading -= 1
-        if not (scope.cancel_called or self._reading):
+        try:
+            await self._push(reader)
+        finally:
+            self._reading -= 1
+            reader.done.set()
+        if not (reader.is_over or self._reading):
             await self._socket.aclose(1001, "the runtime was closed")
 
-    async def _push(
-        self,
-        thread_id: str,
-        agent: str,
-        since: int | None,
-        dialect: Dialect,
-    ) -> None:
-        """Push what comes until the runtime is closed.
+    async def _push(self, reader: "_Reader") -> None:
+        """Push what comes until the runtime is closed, or the reader is stopped.
 
         If it is the conversation that was forgotten, go on with what it is then.
         """
-        while True:
-            events = self._runtime.subscribe(thread_id, since=since, agent=agent)
-            while ready := await events.batch():
+        since = reader.since
+        while not reader.is_over:
+            events = self._runtime.subscribe(
+                reader.thread_id, since=since, agent=reader.agent
+            )
+            while ready := await reader.batch(events):
                 for reading in ready:
-                    if isinstance(reading, Resync):
-                        frame = resync_frame(reading, dialect)
-                    else:
-                        frame = self._cache.frame(reading, dialect)
-                    await self._socket.send_message(frame)
+                    if reader.is_over:
+                        return
+                    await self._socket.send_message(self._frame(reading, reader))
             try:
-                await self._runtime.status(thread_id, agent=agent)
+                await self._runtime.status(reader.thread_id, agent=reader.agent)
             except RuntimeClosedError:
                 return
             since = None
+
+    def _frame(self, reading: Reading, reader: "_Reader") -> str:
+        if isinstance(reading, Resync):
+            return resync_frame(reading, reader.dialect)
+        return self._cache.frame(reading, reader.dialect)
 
     async def _send(self, reply: Reply) -> None:
         await self._socket.send_message(to_json(reply))

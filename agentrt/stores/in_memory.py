@@ -96,5 +96,5 @@ class InMemoryEventStore:
 
     def let_go(self, conversation_id: str) -> None:
         ring = self._rings.pop(conversation_id, None)
-        if ring is not None:
+        if ring is not None and ring.head:
             self._heads[conversation_id] = ring.head

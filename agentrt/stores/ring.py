@@ -43,6 +43,9 @@ def weight(envelope: Envelope) -> int:
             return ENVELOPE_BYTES
 
 
+_DROPPED: Final[Any] = None
+
+
 @define
 class EventRing:
     """Events from `oldest` to `head`; readers may go up to `visible`."""
@@ -95,8 +98,9 @@ class EventRing:
         self.bytes += size
         while self._is_over_full():
             self.bytes -= self._sizes[self._first]
+            self._events[self._first] = _DROPPED  # or its bytes would stay
             self._first += 1
-        if self._first > self.max_events:
+        if self._first > len(self._events) // 2:  # rarely, so that it costs little
             del self._events[: self._first], self._sizes[: self._first]
             self._first = 0
         if self._readers:

@@ -48,9 +48,15 @@ def is_async(function: Callable[..., Any]) -> bool:
 @define
 class _Work:
     function: Callable[[], Any]
+    started: bool = field(default=False, init=False)
     ended: bool = field(default=False, init=False)
 
+    @property
+    def is_running(self) -> bool:
+        return self.started and not self.ended
+
     def __call__(self) -> Any:
+        self.started = True
         try:
             return self.function()
         finally:
@@ -71,7 +77,7 @@ async def run_in_thread(
         result = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
         ended = True
     finally:
-        if not ended and not work.ended and context.leave_behind is not None:
-            leftover = Leftover(name=name, is_running=lambda: not work.ended)
+        if not ended and work.is_running and context.leave_behind is not None:
+            leftover = Leftover(name=name, is_running=lambda: work.is_running)
             context.leave_behind(leftover)
     return result

@@ -31,7 +31,7 @@ def result(call: ToolCall, text: str = "2") -> ToolMessage:
     return ToolMessage(call_id=call.id, name=call.name, content=text)
 
 
-LOST = "This call was not started: its result was never recorded."
+LOST = "This call was cut: its result was never recorded. It may have had effects."
 
 
 @given(histories())

@@ -22,8 +22,8 @@ from agentrt.filters.base import (
     Filter,
     hook,
 )
-from agentrt.runtime.runtime import RunOptions, Runtime, open_runtime
-from agentrt.runtime.session import Run
+from agentrt.runtime.run import Run, RunOptions
+from agentrt.runtime.runtime import Runtime, open_runtime
 from agentrt.stores.in_memory import InMemoryChatMemory, InMemoryEventStore
 from agentrt.testing import Say, ScriptedModel, check_stream
 from agentrt.testing.strategies import scripts
