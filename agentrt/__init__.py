@@ -5,8 +5,17 @@ The names that most programs need. All else is in the packages beneath: a leaf, 
 """
 
 from agentrt.agent.agent import DEFAULT_MAX_ITERATIONS, Agent
+from agentrt.agent.approval import Ruling, Verdict
 from agentrt.core.context import Context, Slot
-from agentrt.core.errors import AgentRTError, ModelError, ToolError
+from agentrt.core.errors import (
+    AgentRTError,
+    AnswerError,
+    ModelError,
+    NotPausedError,
+    SessionBusyError,
+    SessionPausedError,
+    ToolError,
+)
 from agentrt.core.messages import (
     AssistantMessage,
     Message,
@@ -28,6 +37,7 @@ from agentrt.core.outcomes import (
     TurnOutcome,
     TurnPaused,
 )
+from agentrt.events.types import Envelope, Resync, TerminalEvent
 from agentrt.filters.base import (
     ChatCall,
     Filter,
@@ -39,8 +49,8 @@ from agentrt.filters.base import (
 from agentrt.models.catalog import ModelSettings, open_model
 from agentrt.models.fallback import FallbackModel
 from agentrt.models.retry import RetryPolicy
-from agentrt.runtime.run import RunOptions
-from agentrt.runtime.runtime import open_runtime
+from agentrt.runtime.run import Run, RunOptions
+from agentrt.runtime.runtime import Runtime, open_runtime
 from agentrt.scopes import Deadlines
 from agentrt.tools.base import Tool, ToolResult, tool
 from agentrt.tools.registry import ToolRegistry
@@ -50,6 +60,7 @@ __all__ = [
     "DEFAULT_MAX_ITERATIONS",
     "Agent",
     "AgentRTError",
+    "AnswerError",
     "Approve",
     "AssistantMessage",
     "ChatCall",
@@ -57,6 +68,7 @@ __all__ = [
     "Deadlines",
     "Decision",
     "Deny",
+    "Envelope",
     "FallbackModel",
     "Filter",
     "Interrupt",
@@ -64,13 +76,21 @@ __all__ = [
     "Message",
     "ModelError",
     "ModelSettings",
+    "NotPausedError",
     "Param",
     "Reply",
+    "Resync",
     "Retry",
     "RetryPolicy",
+    "Ruling",
+    "Run",
     "RunOptions",
+    "Runtime",
+    "SessionBusyError",
+    "SessionPausedError",
     "Slot",
     "SystemMessage",
+    "TerminalEvent",
     "Tool",
     "ToolCall",
     "ToolError",
@@ -85,6 +105,7 @@ __all__ = [
     "TurnOutcome",
     "TurnPaused",
     "UserMessage",
+    "Verdict",
     "hook",
     "open_model",
     "open_runtime",

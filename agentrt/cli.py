@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Annotated, Final
 
@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from agentrt.agent.agent import Agent
-from agentrt.core.errors import AgentRTError, describe
+from agentrt.core.errors import AgentRTError, InputError, describe
 from agentrt.models.base import ChatModel
 from agentrt.models.catalog import open_model
 from agentrt.runtime.runtime import Runtime, open_runtime
@@ -120,16 +120,26 @@ async def open_memory(store: str) -> AsyncIterator[ChatMemory]:
     """The memory that `--store` names, for the length of the block.
 
     Raises:
-        ValueError: there is no such store, or its file cannot be used.
+        InputError: there is no such store, or its file cannot be used.
     """
     if store == "memory":
         await trio.lowlevel.checkpoint()
         yield InMemoryChatMemory()
     elif store.startswith(SQLITE) and store != SQLITE:
-        async with open_sqlite_memory(store.removeprefix(SQLITE)) as memory:
+        async with _open_file(store.removeprefix(SQLITE)) as memory:
             yield memory
     else:
-        raise ValueError(f"store is {store!r}, expected 'memory' or 'sqlite:///PATH'")
+        raise InputError(f"store is {store!r}, expected 'memory' or 'sqlite:///PATH'")
+
+
+@asynccontextmanager
+async def _open_file(path: str) -> AsyncIterator[ChatMemory]:
+    async with AsyncExitStack() as stack:
+        try:
+            memory = await stack.enter_async_context(open_sqlite_memory(path))
+        except ValueError as error:
+            raise InputError(str(error)) from None
+        yield memory
 
 
 def main() -> None:
@@ -137,7 +147,7 @@ def main() -> None:
     failure: BaseException | None = None
     try:
         app(backend="trio")
-    except* (AgentRTError, ValueError, OSError) as errors:
+    except* (AgentRTError, OSError) as errors:
         failure = errors
     if failure is not None:
         # Exiting within `except*` would wrap the exit in a group.

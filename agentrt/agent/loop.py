@@ -156,9 +156,9 @@ class Loop:
             if self.memory is not None:
                 await self.memory.append(context.conversation_id, results)
 
-        await finish(save, what="giving up a pause")
         if context.emit is not None:
             _tell_results(results, context.emit)
+        await finish(save, what="giving up a pause")
 
     def confirm_pause(self, context: Context) -> None:
         """The run ended as paused: its pause stays."""

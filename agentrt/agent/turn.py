@@ -86,7 +86,9 @@ class TurnAccount:
         return [*self.kept, *(m for m in messages if m.id not in known)]
 
     def begin_iteration(self) -> None:
+        """Nothing is said in it yet."""
         self._calls_of_iteration = 0
+        self._forget_said()
 
     def begin_message(self) -> str:
         """The id of the next answer. Asking again in one iteration costs one.
@@ -143,6 +145,9 @@ class TurnAccount:
         self.message_id = event.message_id
         self.told.add(event.message_id)
         self.offered = event.tools
+        self._forget_said()
+
+    def _forget_said(self) -> None:
         self._texts, self._thoughts = [], []
         self._names, self._calls = {}, {}
         self._is_whole = False

@@ -64,6 +64,9 @@ class Grammar:
     used_ids: set[str] = field(factory=set, init=False)
     """Of every block that ever began."""
 
+    cut_ids: set[str] = field(factory=set, init=False)
+    """Of calls that were cut: no history knows these, and they may not come again."""
+
     _names: dict[str, str] = field(factory=dict, init=False)
     _ended_runs: set[str] = field(factory=set, init=False)
 
@@ -185,6 +188,8 @@ def _return(grammar: Grammar, event: e.ToolReturned) -> None:
 
 def _end_call(grammar: Grammar, event: e.ToolEnded) -> None:
     grammar.open.pop(event.call_id, None)
+    if event.cut:
+        grammar.cut_ids.add(event.call_id)
     grammar.unanswered[event.call_id] = grammar._names.get(event.call_id, "")
 
 

@@ -77,7 +77,6 @@ class HttpTransport(Protocol):
 
     `send` gives the reply once its headers are there. Leaving its block closes the
     connection, or gives it back when the body was read to its end.
-    `agentrt.testing.check_http_transport` tests this.
     """
 
     def send(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpReply]: ...

@@ -67,6 +67,9 @@ class Runtime:
     _owners: dict[str, str] = field(factory=dict, init=False, repr=False)
     """By conversation: the agent that it is with, whose stores know its pause."""
 
+    _cut_ids: dict[str, set[str]] = field(factory=dict, init=False, repr=False)
+    """By conversation that was let go: see `Session.cut_ids`; mostly there are none."""
+
     _is_closed: bool = field(default=False, init=False)
 
     async def start_run(
@@ -298,7 +301,9 @@ class Runtime:
                 if not session.is_open:
                     history = await agent.history(conversation_id)
                     pause = await agent.paused(conversation_id)
-                    session.open(history, () if pause is None else pause.interrupts)
+                    interrupts = () if pause is None else pause.interrupts
+                    cut_ids = self._cut_ids.pop(conversation_id, ())
+                    session.open(history, interrupts, cut_ids)
 
     def _find(self, conversation_id: str) -> Session | None:
         session = self._sessions.get(conversation_id)
@@ -337,6 +342,8 @@ class Runtime:
                     and not session.ring.readers
                     and not session.opening.locked()
                 ):
+                    if session.cut_ids:
+                        self._cut_ids[session.conversation_id] = session.cut_ids
                     self._drop(session)
 
 
@@ -408,13 +415,14 @@ def _fresh(messages: Sequence[Message], session: Session) -> Sequence[Message]:
     would lose what it says; and an id like a tool result's could hide that result.
     """
     known = {message.id for message in session.transcript.messages}
-    return tuple(
-        evolve(message, id=new_id())
-        if isinstance(message, UserMessage)
-        and (message.id in known or message.id.endswith(RESULT_SUFFIX))
-        else message
-        for message in messages
-    )
+    fresh: list[Message] = []
+    for message in messages:
+        is_used = message.id in known or message.id.endswith(RESULT_SUFFIX)
+        if is_used and isinstance(message, UserMessage):
+            message = evolve(message, id=new_id())
+        known.add(message.id)
+        fresh.append(message)
+    return tuple(fresh)
 
 
 def _cancelled(session: Session, run: Run) -> TurnCancelled:

@@ -5,7 +5,7 @@ ends it once, in a plain function: one terminal event, then the session is free 
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import trio
@@ -83,12 +83,24 @@ class Session:
         self._grammar = Grammar(self._events.head(self.conversation_id))
 
     @property
+    def cut_ids(self) -> set[str]:
+        """Ids of calls that only the stream knows, and that may not come again."""
+        return self._grammar.cut_ids
+
+    @property
     def drops(self) -> int:
         """Events of the last run that could not be recorded."""
         return 0 if self._emitter is None else self._emitter.drops
 
-    def open(self, history: Sequence[Message], interrupts: Sequence[Interrupt]) -> None:
-        """Take up what the stores know of the conversation."""
+    def open(
+        self,
+        history: Sequence[Message],
+        interrupts: Sequence[Interrupt],
+        cut_ids: Collection[str] = (),
+    ) -> None:
+        """Take up what is known of the conversation."""
+        self._grammar.cut_ids.update(cut_ids)
+        self._grammar.used_ids.update(cut_ids)
         self.transcript.messages.extend(history)
         self.interrupts = interrupts
         for call in unanswered_calls(history):

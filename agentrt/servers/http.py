@@ -98,7 +98,7 @@ async def serve_http(  # noqa: PLR0913  keyword-only, and told apart by name
     """
     settings = settings or HttpSettings()
     config = Config()
-    config.bind = [f"{host}:{port}"]
+    config.bind = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
     config.graceful_timeout = 1.0
     config.accesslog = None
     config.errorlog = logging.getLogger(f"{__name__}.hypercorn")

@@ -6,6 +6,7 @@ from agentrt.testing.conformance import (
     check_chat_model,
     check_event_store,
     check_pause_store,
+    check_provider,
 )
 from agentrt.testing.properties import TrioMachine, trio_property
 from agentrt.testing.scripted import Say, ScriptedModel, call
@@ -24,6 +25,7 @@ __all__ = [
     "check_chat_model",
     "check_event_store",
     "check_pause_store",
+    "check_provider",
     "check_stream",
     "no_leftovers",
     "read_stream",

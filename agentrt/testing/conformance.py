@@ -10,9 +10,11 @@ from typing import Any, TypeAlias
 
 import trio
 import trio.testing
+from attrs import frozen
 
 from agentrt.core.chat import (
     ChatRequest,
+    ChatResponse,
     Delta,
     ReasoningDelta,
     TextDelta,
@@ -20,6 +22,7 @@ from agentrt.core.chat import (
     ToolSpec,
 )
 from agentrt.core.context import Context
+from agentrt.core.errors import ModelError
 from agentrt.core.messages import (
     AssistantMessage,
     Message,
@@ -31,6 +34,7 @@ from agentrt.core.outcomes import Interrupt, PauseSnapshot
 from agentrt.core.parts import FilePart, TextPart
 from agentrt.events.types import Envelope, RunStarted
 from agentrt.models.base import ChatModel
+from agentrt.providers.base import Provider
 from agentrt.stores.base import ChatMemory, EventStore, PauseStore
 
 __all__ = [
@@ -38,6 +42,7 @@ __all__ = [
     "check_chat_model",
     "check_event_store",
     "check_pause_store",
+    "check_provider",
 ]
 
 Opens: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
@@ -212,6 +217,57 @@ async def _check_answer(model: ChatModel, request: ChatRequest) -> None:
             names[delta.index] = names.get(delta.index, "") or delta.name
     expected = {index: call.name for index, call in enumerate(message.tool_calls)}
     assert names == expected, f"calls streamed {names}, answered {expected}"
+
+
+async def check_provider(
+    open_provider: Callable[[], AbstractAsyncContextManager[Provider]],
+    *,
+    prompts: Sequence[str] = ("hello",),
+) -> None:
+    """Check that what `open_provider` opens keeps the promises of `Provider`.
+
+    It must be able to answer each prompt, streaming and not; a scripted transport will
+    do. What it raises must be a `ModelError`.
+
+    Raises:
+        AssertionError: a promise is broken.
+    """
+    for prompt in prompts:
+        request = ChatRequest(messages=[UserMessage(content=prompt)])
+        async with open_provider() as provider:
+            assert provider.name, "the provider has no name"
+            try:
+                await _check_provider_answers(provider, request)
+            except (AssertionError, ModelError):
+                raise
+            except Exception as error:
+                raise AssertionError(
+                    f"{error!r} came out, and no ModelError"
+                ) from error
+
+
+async def _check_provider_answers(provider: Provider, request: ChatRequest) -> None:
+    model = _AsModel(provider)
+    await _check_answer(model, request)
+    with trio.testing.assert_checkpoints():
+        quiet = await provider.call(request, message_id="quiet")
+    assert quiet.message.id == "quiet", f"the answer's id is {quiet.message.id!r}"
+
+
+@frozen
+class _AsModel:
+    """A provider as the `ChatModel` that makes one attempt."""
+
+    provider: Provider
+
+    @property
+    def ref(self) -> str:
+        return f"{self.provider.name}/checked"
+
+    async def call(self, request: ChatRequest, context: Context) -> ChatResponse:
+        return await self.provider.call(
+            request, message_id=context.message_id, sink=context.on_delta
+        )
 
 
 def _equal(found: Sequence[Message], expected: Sequence[Message], what: str) -> None:

@@ -3,10 +3,11 @@ promises that must hold whatever happened."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import trio
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from hypothesis import strategies as st
 
 from agentrt.agent.agent import Agent
@@ -14,12 +15,19 @@ from agentrt.agent.history import find_history_faults
 from agentrt.core.chat import ChatRequest, ChatResponse, Delta, TextDelta
 from agentrt.core.context import Context
 from agentrt.core.errors import SessionStateError
-from agentrt.core.messages import Message, ToolMessage
-from agentrt.core.outcomes import Approve, Decision, Deny, Reply
+from agentrt.core.messages import (
+    AssistantMessage,
+    Message,
+    ToolCall,
+    ToolMessage,
+)
+from agentrt.core.outcomes import Approve, Decision, Deny, Reply, TurnCompleted
 from agentrt.events.types import Envelope, Resync, RunPaused
 from agentrt.filters.base import (
     Call,
+    ChatCall,
     Filter,
+    TurnCall,
     hook,
 )
 from agentrt.runtime.run import Run, RunOptions
@@ -30,6 +38,7 @@ from agentrt.testing.strategies import scripts
 from agentrt.tools.base import Tool, tool
 
 CONVERSATION = "c"
+IDLE_SECONDS = 5.0
 TOOLS = ("quick", "slow", "broken", "asks", "ordered")
 
 
@@ -49,6 +58,19 @@ class RecordingStore(InMemoryEventStore):
             raise OSError("the disk is full")
         InMemoryEventStore.append(self, envelope)
         self.everything.append(envelope)
+
+
+@define
+class SlowMemory(InMemoryChatMemory):
+    """A memory that takes its time now and then."""
+
+    appends: int = field(default=0, init=False)
+
+    async def append(self, conversation_id: str, messages: Sequence[Message]) -> None:
+        self.appends += 1
+        if self.appends % 5 == 0:
+            await trio.sleep(0.1)
+        await InMemoryChatMemory.append(self, conversation_id, messages)
 
 
 @define
@@ -166,6 +188,52 @@ def layer(kind: str, temper: str) -> Filter:
     return _on(kind, again if temper == "again" else behave)
 
 
+def forgetful() -> Filter:
+    """The model sees only the end of the history, as with any compaction."""
+
+    @hook
+    async def chat(call: ChatCall) -> AsyncIterator[None]:
+        call.request = evolve(call.request, messages=call.request.messages[-1:])
+        yield
+
+    return Filter(name="forgetful", chat=chat)
+
+
+def cached() -> Filter:
+    """Answers in the model's place, always the same, with ids that are no use."""
+    calls = (
+        ToolCall(id="", name="quick"),
+        ToolCall(id="1", name="asks"),
+        ToolCall(id="1", name="quick"),
+    )
+    message = AssistantMessage(id="always", content="cached", tool_calls=calls)
+    response = ChatResponse(message=message)
+    asked = 0
+
+    @hook
+    async def chat(call: ChatCall) -> AsyncIterator[None]:
+        nonlocal asked
+        asked += 1
+        if asked % 2:
+            call.response = response
+        yield
+
+    return Filter(name="cached", chat=chat)
+
+
+def swallowing() -> Filter:
+    """Makes an answer of whatever goes wrong within."""
+
+    @hook
+    async def turn(call: TurnCall) -> AsyncIterator[None]:
+        try:
+            yield
+        except Exception:  # noqa: BLE001  as a careless filter would
+            call.response = TurnCompleted(text="never mind")
+
+    return Filter(name="swallowing", turn=turn)
+
+
 def _on(kind: str, made: Any) -> Filter:
     match kind:
         case "turn":
@@ -183,7 +251,12 @@ def _on(kind: str, made: Any) -> Filter:
 def filters() -> st.SearchStrategy[Sequence[Filter]]:
     tempers = ["passes", "waits", "nursery", "raises before", "raises after", "again"]
     kinds = ["turn", "iteration", "chat", "tool", "tokens"]
-    one = st.builds(layer, st.sampled_from(kinds), st.sampled_from(tempers))
+    one = st.one_of(
+        st.builds(layer, st.sampled_from(kinds), st.sampled_from(tempers)),
+        st.builds(forgetful),
+        st.builds(cached),
+        st.builds(swallowing),
+    )
     return st.lists(one, max_size=3)
 
 
@@ -206,6 +279,8 @@ def steps() -> st.SearchStrategy[Sequence[Step]]:
         "discard",
         "read",
         "leave",
+        "forget",
+        "evict",
     ]
     decisions = [Approve(), Deny(reason="no"), Reply(content="mine")]
     one = st.builds(
@@ -257,9 +332,12 @@ class World:
     refuses: frozenset[int] = frozenset()
     max_iterations: int = 3
     store: RecordingStore = field(init=False)
-    memory: InMemoryChatMemory = field(factory=InMemoryChatMemory, init=False)
+    memory: SlowMemory = field(factory=SlowMemory, init=False)
     tools: Tools = field(factory=Tools, init=False)
     runs: list[Run] = field(factory=list, init=False)
+    lives: list[int] = field(factory=list, init=False)
+    """The last number before each time that it was forgotten."""
+
     readers: list[Reader] = field(factory=list, init=False)
     agent: Agent = field(init=False)
     history: Sequence[Message] = field(default=(), init=False)
@@ -279,11 +357,14 @@ class World:
     async def live(self, plan: Sequence[Step]) -> None:
         """Open a runtime, do what the plan says, and close it."""
         async with trio.open_nursery() as nursery:
-            async with open_runtime(self.agent, events=self.store) as runtime:
+            async with open_runtime(
+                self.agent, events=self.store, idle_seconds=IDLE_SECONDS
+            ) as runtime:
                 for step in plan:
                     await trio.sleep(step.after)
                     await self._do(step, runtime, nursery)
                 await trio.sleep(0.4)
+                await runtime.status(CONVERSATION)  # opens it, if it was let go
                 session = runtime._sessions.get(CONVERSATION)
             if session is not None:
                 self.drops = session.drops
@@ -304,6 +385,12 @@ class World:
             reader = Reader(since, pace=(0.0, 0.3)[len(self.readers) % 2])
             self.readers.append(reader)
             nursery.start_soon(reader.read, runtime)
+        elif step.what == "forget":
+            await runtime.forget(CONVERSATION)
+            self.tools.returned.clear()  # it was wished that they be forgotten
+            self.lives.append(self.store.head(CONVERSATION))
+        elif step.what == "evict":
+            await trio.sleep(IDLE_SECONDS * 2)
         elif step.what == "leave":
             if self.readers:
                 self.readers[-1].scope.cancel()
@@ -319,9 +406,17 @@ class World:
         answers = {interrupt.id: decision for interrupt in status.interrupts}
         return await runtime.resume(CONVERSATION, answers)
 
+    def _check_stream(self) -> None:
+        """Numbers go on for ever; ids may come again in a conversation's next life."""
+        seqs = [envelope.seq for envelope in self.store.everything]
+        assert seqs == list(range(1, len(seqs) + 1))
+        bounds = [0, *self.lives, len(seqs)]
+        for start, end in pairwise(bounds):
+            check_stream(self.store.everything[start:end], since=start)
+
     def check(self) -> None:
         """Every promise that holds within one process."""
-        check_stream(self.store.everything)  # P1, P2, P3
+        self._check_stream()  # P1, P2, P3
         assert all(run.is_over for run in self.runs)
         last = self.store.everything[-1].event if self.store.everything else None
         waiting = last.interrupts if isinstance(last, RunPaused) else ()

@@ -29,6 +29,7 @@ from agentrt.providers.openai import (
     OpenAIProvider,
 )
 from agentrt.providers.openai_wire import quirks_of
+from agentrt.testing import check_provider
 
 KEY = "sk-test-0123456789"
 ASK = ChatRequest(messages=[UserMessage(content="Hi")])
@@ -389,3 +390,29 @@ async def test_a_call_is_a_checkpoint() -> None:
     async with providing(answer(REPLY)) as provider:
         with trio.testing.assert_checkpoints():
             await provider.call(ASK, message_id="m1")
+
+
+async def test_the_provider_keeps_the_promises_of_its_contract() -> None:
+    def vendor(request: httpx.Request) -> httpx.Response:
+        if json.loads(request.content).get("stream"):
+            headers = {"content-type": "text/event-stream"}
+            return httpx.Response(200, headers=headers, text=CHUNK + FINISH + DONE)
+        return httpx.Response(200, text=REPLY)
+
+    await check_provider(lambda: providing(vendor))
+
+
+async def test_the_check_finds_a_provider_that_raises_what_is_no_model_error() -> None:
+    class Broken:
+        name = "broken"
+
+        async def call(self, *_: Any, **__: Any) -> ChatResponse:
+            await trio.lowlevel.checkpoint()
+            raise KeyError("choices")
+
+    @asynccontextmanager
+    async def broken() -> AsyncIterator[Broken]:
+        yield Broken()
+
+    with pytest.raises(AssertionError, match="no ModelError"):
+        await check_provider(broken)
