@@ -10,6 +10,7 @@ from typing import Any, Final
 import trio
 from attrs import define, evolve, field
 
+from agentrt.agent.adopt import adopt_filter
 from agentrt.agent.approval import ApprovalPolicy, sensitive_policy
 from agentrt.agent.client import ChatClient
 from agentrt.agent.loop import Loop
@@ -101,20 +102,22 @@ class Agent:
             raise ValueError(
                 f"max_iterations is {self.max_iterations}, expected 0 or more"
             )
-        memory = [] if self.memory is None else [memory_filter(self.memory)]
+        own = [] if self.memory is None else [memory_filter(self.memory)]
+        if any(each.chat is not None for each in self.filters):
+            own.append(adopt_filter())
         self.client = ChatClient(
             self.model,
             tools=self.tools,
-            filters=[*memory, *self.filters],
+            filters=[*own, *self.filters],
             model_seconds=self.deadlines.model_seconds,
             tool_seconds=self.deadlines.tool_seconds,
         )
-        own = () if self.approval is None else (self.approval,)
+        rules = () if self.approval is None else (self.approval,)
         self._loop = Loop(
             client=self.client,
             memory=self.memory,
             pauses=self.pauses,
-            policies=(sensitive_policy, *own),
+            policies=(sensitive_policy, *rules),
             slots=self.slots,
             system=self.system,
             options=self.options,

@@ -15,7 +15,6 @@ from attrs import define, evolve, field
 from agentrt.agent import history
 from agentrt.agent.approval import ApprovalPolicy, Verdict, rule
 from agentrt.agent.client import ChatClient
-from agentrt.agent.message_stream import MessageStream
 from agentrt.agent.pause import apply_answers
 from agentrt.agent.tool_batch import ToolBatch, storable
 from agentrt.agent.turn import TurnAccount
@@ -197,21 +196,13 @@ class Loop:
             options=self.options,
         )
         try:
-            response = await self.client.invoke_chat(chat, context)
+            return await self.client.invoke_chat(chat, context)
         except BaseException:
             partial = account.partial()
             if partial is not None and self.memory is not None:
                 with trio.move_on_after(CLEANUP_SECONDS, shield=True):
                     await self.memory.append(context.conversation_id, [partial])
             raise
-        if response.message.id in account.told:
-            return response
-        # A filter answered in the model's place: its words have not been told yet.
-        stream = MessageStream(
-            response.message.id, account.emit, context.taken_ids.__contains__
-        )
-        stream.feed_whole(response.message)
-        return evolve(response, message=stream.finish(response.message))
 
     async def _run_calls(
         self,
