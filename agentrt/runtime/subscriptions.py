@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Self, TypeAlias
 
 import trio
-from attrs import define
+from attrs import define, field
 
 from agentrt.events.types import Envelope, Resync
 from agentrt.runtime.session import Session
+from agentrt.stores.ring import EventRing
 
 __all__ = ["BATCH", "Reading", "Subscription"]
 
@@ -36,6 +37,9 @@ class Subscription:
     _place: int | None
     """The number of the last event that this reader got; None: nothing yet."""
 
+    _ring: EventRing | None = field(default=None, init=False)
+    """Where it read last: a conversation that was forgotten begins with another."""
+
     def __aiter__(self) -> Self:
         return self
 
@@ -56,8 +60,13 @@ class Subscription:
             if session is None:
                 return ()
             ring = session.ring
+            if self._ring is not None and self._ring.closed:
+                ring = self._ring  # forgotten since: only what it still holds
+            self._ring = ring
             place = self._place
             if place is None or place > ring.head or place + 1 < ring.oldest:
+                if ring is not session.ring:
+                    return ()
                 resync = session.resync()
                 self._place = resync.seq
                 return (resync,)
