@@ -1,6 +1,6 @@
 """Agents by the name under which they are served."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 from attrs import frozen
@@ -35,6 +35,9 @@ class AgentRegistry:
         if not by_name:
             raise ValueError("there is no agent: hand in at least one")
         self.__attrs_init__(by_name)
+
+    def __iter__(self) -> Iterator[Agent]:
+        return iter(self._agents.values())
 
     @property
     def ids(self) -> tuple[str, ...]:

@@ -102,11 +102,7 @@ class Runtime:
         run = Run(new_id(), conversation_id, options.label)
         session = await self._reserve(run, agent, options)
         try:
-            waiting = await agent.paused(conversation_id)
-            if waiting is not None:
-                if not options.discard_pause:
-                    raise SessionPausedError(conversation_id, waiting.interrupts)
-                await agent.pauses.discard(conversation_id)
+            await self._leave_pause(session, agent, options)
             self._check_open()
             messages = _fresh(user_messages(input), session)
             started = RunStarted(label=run.label, agent=agent.name, input=messages)
@@ -237,6 +233,25 @@ class Runtime:
             assert running is not None
             session.stop("superseded")
             await running.wait()
+
+    async def _leave_pause(
+        self, session: Session, agent: Agent, options: RunOptions
+    ) -> None:
+        """Give up the open pause, if that is wished: a start may not go over it.
+
+        It may be another agent's, whose store this agent does not know.
+        """
+        agents = [agent]
+        if session.interrupts:
+            agents += [each for each in self.agents if each is not agent]
+        for each in agents:
+            waiting = await each.paused(session.conversation_id)
+            if waiting is not None:
+                if not options.discard_pause:
+                    raise SessionPausedError(
+                        session.conversation_id, waiting.interrupts
+                    )
+                await each.pauses.discard(session.conversation_id)
 
     def _launch(
         self,
@@ -376,18 +391,19 @@ async def _turn(agent: Agent, request: TurnRequest, context: Any) -> TurnOutcome
 
 
 def _fresh(messages: Sequence[Message], session: Session) -> Sequence[Message]:
-    """The same messages, each with an id that the conversation has not seen.
+    """The same messages, each with an id that was not there before it.
 
     A store knows messages by id, so a client that numbers its own from 1 each time
     would lose what it says.
     """
     known = {message.id for message in session.transcript.messages}
-    return tuple(
-        evolve(message, id=new_id())
-        if isinstance(message, UserMessage) and message.id in known
-        else message
-        for message in messages
-    )
+    fresh: list[Message] = []
+    for message in messages:
+        if isinstance(message, UserMessage) and message.id in known:
+            message = evolve(message, id=new_id())
+        known.add(message.id)
+        fresh.append(message)
+    return tuple(fresh)
 
 
 def _failure(errors: BaseExceptionGroup[Any], run: Run) -> TurnFailed | None:
