@@ -38,7 +38,8 @@ class Subscription:
     """The number of the last event that this reader got; None: nothing yet."""
 
     _ring: EventRing | None = field(default=None, init=False)
-    """Where it read last: a conversation that was forgotten begins with another."""
+    """Where it read last. Closed, it is read to its end and no other is opened: a
+    conversation that was forgotten begins again with another ring."""
 
     def __aiter__(self) -> Self:
         return self
@@ -56,20 +57,18 @@ class Subscription:
     async def _read(self, limit: int) -> Sequence[Reading]:
         await trio.lowlevel.checkpoint()
         while True:
-            session = await self._open()
-            if session is None:
-                return ()
-            ring = session.ring
-            if self._ring is not None and self._ring.closed:
-                ring = self._ring  # forgotten since: only what it still holds
-            self._ring = ring
-            place = self._place
-            if place is None or place > ring.head or place + 1 < ring.oldest:
-                if ring is not session.ring:
+            ring = self._ring
+            if ring is None or not ring.closed or self._is_behind(ring):
+                session = await self._open()
+                if session is None or (_is_closed(ring) and session.ring is not ring):
                     return ()
-                resync = session.resync()
-                self._place = resync.seq
-                return (resync,)
+                ring = self._ring = session.ring
+                if self._is_behind(ring):
+                    resync = session.resync()
+                    self._place = resync.seq
+                    return (resync,)
+            place = self._place
+            assert place is not None
             if place < ring.visible:
                 ready = ring.after(place, limit=min(limit, ring.visible - place))
                 self._place = ready[-1].seq
@@ -77,3 +76,12 @@ class Subscription:
             if ring.closed:
                 return ()
             await ring.wait_for_more()
+
+    def _is_behind(self, ring: EventRing) -> bool:
+        """Whether the ring cannot go on from where this reader is."""
+        place = self._place
+        return place is None or place > ring.head or place + 1 < ring.oldest
+
+
+def _is_closed(ring: EventRing | None) -> bool:
+    return ring is not None and ring.closed
