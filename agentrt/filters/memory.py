@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncIterator
 
+import trio
 from attrs import evolve
 
 from agentrt.core.messages import AssistantMessage
 from agentrt.filters.base import ChatCall, Filter, hook
+from agentrt.scopes import CLEANUP_SECONDS
 from agentrt.stores.base import ChatMemory
 
 __all__ = ["memory_filter"]
@@ -28,7 +30,9 @@ def memory_filter(memory: ChatMemory) -> Filter:
         yield
         message = call.response.message
         if not is_empty(message):
-            await memory.append(conversation_id, [message])
+            # All of it was told, calls included: a stop that comes now is too late.
+            with trio.move_on_after(CLEANUP_SECONDS, shield=True):
+                await memory.append(conversation_id, [message])
 
     return Filter(name="memory", chat=chat)
 
