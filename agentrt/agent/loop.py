@@ -181,7 +181,8 @@ class Loop:
         if account.remaining <= 0:
             error = MaxIterationsError(account.limit)
             batch.answer_rest(message.tool_calls, "the turn had no iterations left")
-            await self._keep(batch, message, context, account)
+            with trio.move_on_after(CLEANUP_SECONDS, shield=True):
+                await self._keep(batch, message, context, account)
             raise error
         account.spend()
         return await self._run_calls(batch, message, context, request.index)

@@ -124,6 +124,22 @@ async def test_the_limit_ends_a_turn_with_a_valid_history() -> None:
     ]  # fmt: skip
 
 
+async def test_a_turn_that_is_cut_at_its_limit_leaves_a_valid_history() -> None:
+    """P5"""
+    made = agent(model=FunctionModel(lambda request: ASKS), max_iterations=0)
+    with trio.CancelScope() as scope:
+
+        def listen(event: e.Event) -> None:
+            if isinstance(event, e.ToolReturned):
+                scope.cancel()
+
+        await made.run("go", conversation_id="c", emit=listen)
+    assert find_history_faults(await made.history("c")) == []
+
+
+ASKS = AssistantMessage(id="m", tool_calls=(ToolCall(id="1", name="add"),))
+
+
 async def test_no_budget_still_allows_an_answer() -> None:
     outcome = await agent("hi", max_iterations=0).run("go")
     assert isinstance(outcome, TurnCompleted)
