@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from attrs import Factory, define, evolve, field, frozen
-from attrs.validators import ge
 
 from agentrt.agent.answers import answer_filter
 from agentrt.agent.approval import ApprovalPolicy, sensitive_policy
@@ -110,8 +109,13 @@ class Agent:
     approval: ApprovalPolicy | None = None
     """Rules on each call, beside the tool's own `sensitive`; the strictest wins."""
 
-    max_iterations: int = field(default=DEFAULT_MAX_ITERATIONS, validator=ge(0))
+    max_iterations: int = field(default=DEFAULT_MAX_ITERATIONS)
     """Batches of tool calls that one turn may run."""
+
+    @max_iterations.validator
+    def _check_max_iterations(self, _: object, value: int) -> None:
+        if value < 0:
+            raise ValueError(f"max_iterations is {value}, expected 0 or more")
 
     deadlines: Deadlines = field(factory=Deadlines)
     options: Mapping[str, Any] = field(factory=dict)

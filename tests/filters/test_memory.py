@@ -130,3 +130,21 @@ async def test_what_a_filter_within_adds_is_not_stored() -> None:
     await ask(memory, model, FIRST, inner=Filter(name="add", chat=add))
     assert model.asked == [[FIRST, SECOND]]
     assert await memory.history("c") == (FIRST, says("m1", content="a"))
+
+
+async def test_an_answer_that_was_given_is_kept_also_when_the_call_is_cut() -> None:
+    """P5: readers saw all of it, so it is whole and not partial."""
+    memory = InMemoryChatMemory()
+    answer = says("m", content="x")
+    with trio.CancelScope() as scope:
+
+        @hook
+        async def stop(call: ChatCall) -> AsyncIterator[None]:
+            yield
+            scope.cancel()
+
+        inner = Filter(name="stop", chat=stop)
+        await ask(memory, Model([answer]), FIRST, inner=inner)
+        await trio.lowlevel.checkpoint()
+    assert scope.cancelled_caught
+    assert await memory.history("c") == (FIRST, answer)
