@@ -155,7 +155,7 @@ def _returned(envelope: e.Envelope, event: e.ToolReturned, dialect: Dialect) -> 
         "role": "tool",
     }
     if event.is_error:
-        note = {"isError": True, "denied": event.status == "denied"}
+        note = {"isError": True, "status": event.status}
         encoded["metadata"] = {"agentrt": note}
     return encoded
 

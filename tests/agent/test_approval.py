@@ -17,7 +17,7 @@ from agentrt.tools.base import Tool, tool
 CONTEXT = Context(conversation_id="c")
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def _quiet() -> None:
     logging.getLogger("agentrt").setLevel(logging.CRITICAL)
 

@@ -1,10 +1,8 @@
 """P4 and what goes with it: a turn cancelled at every one of its scheduling points."""
 
-import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-import pytest
 import trio
 from attrs import define, field
 
@@ -32,11 +30,6 @@ from agentrt.stores.in_memory import InMemoryChatMemory
 from agentrt.testing import Say, ScriptedModel, call, cancel_sweep, check_stream
 from agentrt.tools.base import Tool, tool
 from tests.flow.worlds import RecordingStore
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
-    logging.getLogger("agentrt").setLevel(logging.CRITICAL)
 
 
 @define

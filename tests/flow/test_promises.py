@@ -1,9 +1,7 @@
 """The promises, over random agents, people, filters and stores."""
 
-import logging
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,12 +9,6 @@ from agentrt.core.messages import Message, ToolMessage
 from agentrt.filters.base import Filter
 from agentrt.testing import Say, trio_property
 from tests.flow.worlds import Step, World, filters, steps, turns
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quiet() -> None:
-    """Failures are what these tests are made of; their logs say nothing new."""
-    logging.getLogger("agentrt").setLevel(logging.CRITICAL)
 
 
 @given(turns(), steps())

@@ -93,7 +93,7 @@ async def test_a_denied_call_does_not_run_and_the_model_reads_why() -> None:
         await peer.ask("resume", threadId="t", input=denial)
         frames = await peer.read_run()
     result = next(f["events"][0] for f in frames if f["type"] == "tool/result")
-    assert result["metadata"] == {"agentrt": {"isError": True, "denied": True}}
+    assert result["metadata"] == {"agentrt": {"isError": True, "status": "denied"}}
     assert "too dear" in result["content"]
     assert text_of(frames) == "As you wish."
 

@@ -281,9 +281,10 @@ export class Conversation {
     const facts = message.metadata?.agentrt ?? {};
     const failed = Boolean(facts.isError || message.error);
     tool.result = contentText(message.content) || contentText(message.error);
-    const refused = facts.denied || tool.decision?.approved === false
+    const refused = facts.status === "denied" || tool.decision?.approved === false
       || ((tool.asked || restored) && DENIED.test(tool.result.slice(0, 200)));
     tool.status = !failed ? "done" : refused ? "denied" : "error";
+    if (facts.status === "cut" || facts.status === "not_started") tool.cut = true;
     tool.interrupt = null;
     this.touch(tool);
   }
