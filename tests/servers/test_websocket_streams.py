@@ -288,3 +288,22 @@ async def test_a_server_that_ends_closes_idle_connections_with_1001() -> None:
             await peer.ask("ping")
             server.cancel()
             assert await wait_closed(peer) == ([], 1001)
+
+
+async def test_a_reader_that_is_stopped_while_it_sends_leaves_whole_frames() -> None:
+    """What is left of a frame would be taken for the beginning of the next."""
+    threads = [f"t{number}" for number in range(12)]
+    async with open_served(says(["x" * 100_000] * 8)) as served, served.peer() as peer:
+        for thread in threads:
+            await peer.ask("subscribe", threadId=thread, since=0)
+            await served.runtime.start_run(thread, "hello")
+        for thread in threads:
+            await read_run(served.runtime, thread)
+        # By now the server waits, in the middle of a frame, for a peer to read.
+        for thread in threads:
+            for op in ("subscribe", "subscribe", "unsubscribe"):
+                wish = {"id": thread, "op": op, "threadId": thread, "since": 0}
+                await peer.send(json.dumps(wish))
+        await peer.send(json.dumps({"id": "last", "op": "ping"}))
+        await peer.read_until(lambda frame: frame.get("id") == "last")
+        assert (await peer.ask("ping"))["ok"] is True

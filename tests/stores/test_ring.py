@@ -1,5 +1,7 @@
 """The ring against a plain list: what it keeps, and what it says it has lost."""
 
+import gc
+import weakref
 from collections.abc import Sequence
 
 import pytest
@@ -116,3 +118,18 @@ def test_an_event_weighs_what_it_says(event: e.Event, least: int) -> None:
         e.Envelope(seq=1, conversation_id="c", run_id="r", at=0.0, event=event)
     )
     assert weighed >= ENVELOPE_BYTES + least
+
+
+def test_what_the_ring_dropped_is_not_held() -> None:
+    """Bytes that are not counted any more are not there any more."""
+    ring = EventRing(max_events=100, max_bytes=10_000)
+    dropped: list[weakref.ref[e.Envelope]] = []
+    for seq in range(1, 51):
+        one = envelope(seq, "x" * 1000)
+        dropped.append(weakref.ref(one))
+        ring.append(one)
+    del one
+    gc.collect()
+    held = sum(ref() is not None for ref in dropped)
+    assert held == ring.head + 1 - ring.oldest
+    assert held <= 10
