@@ -3,16 +3,18 @@
 import json
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
-from attrs import define
+import trio.testing
+from attrs import define, field
 
 from agentrt.core.messages import Message, ToolCall
 from agentrt.events.grammar import find_faults
 from agentrt.runtime.runtime import Runtime, open_runtime
 from agentrt.servers.frames import FrameCache
-from agentrt.servers.websocket import serve_websocket
+from agentrt.servers.websocket import Connection, serve_websocket
 from agentrt.stores.in_memory import InMemoryChatMemory, InMemoryEventStore
 from tests.servers.serving import (
     PATIENCE,
@@ -290,20 +292,34 @@ async def test_a_server_that_ends_closes_idle_connections_with_1001() -> None:
             assert await wait_closed(peer) == ([], 1001)
 
 
+@define(eq=False)
+class NarrowSocket:
+    """A socket that takes a frame only when it is let; notes what became of each."""
+
+    gate: trio.Event = field(factory=trio.Event)
+    log: list[str] = field(factory=list)
+
+    async def send_message(self, text: str) -> None:
+        self.log.append("begun")
+        try:
+            await self.gate.wait()
+            self.log.append("whole")
+        except trio.Cancelled:
+            self.log.append("cut")
+            raise
+
+
 async def test_a_reader_that_is_stopped_while_it_sends_leaves_whole_frames() -> None:
     """What is left of a frame would be taken for the beginning of the next."""
-    threads = [f"t{number}" for number in range(12)]
-    async with open_served(says(["x" * 100_000] * 8)) as served, served.peer() as peer:
-        for thread in threads:
-            await peer.ask("subscribe", threadId=thread, since=0)
-            await served.runtime.start_run(thread, "hello")
-        for thread in threads:
-            await read_run(served.runtime, thread)
-        # By now the server waits, in the middle of a frame, for a peer to read.
-        for thread in threads:
-            for op in ("subscribe", "subscribe", "unsubscribe"):
-                wish = {"id": thread, "op": op, "threadId": thread, "since": 0}
-                await peer.send(json.dumps(wish))
-        await peer.send(json.dumps({"id": "last", "op": "ping"}))
-        await peer.read_until(lambda frame: frame.get("id") == "last")
-        assert (await peer.ask("ping"))["ok"] is True
+    async with open_served(says(["one"])) as served, trio.open_nursery() as nursery:
+        socket: Any = NarrowSocket()
+        connection = Connection(served.runtime, socket, nursery, FrameCache())
+        await connection.subscribe({"threadId": "t"})
+        await trio.testing.wait_all_tasks_blocked()
+        await connection.subscribe({"threadId": "t"})
+        await connection.unsubscribe({"threadId": "t"})
+        await trio.testing.wait_all_tasks_blocked()
+        assert socket.log == ["begun"]
+        socket.gate.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert socket.log == ["begun", "whole"]
