@@ -201,7 +201,7 @@ def refuse_nobody(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Session, "reserve", reserve)
     patch.setattr(Session, "begin_run", lambda self, run, started: None)
-    patch.setattr(Session, "context", lambda self, run, values: 1 / 0)
+    patch.setattr(Session, "context", lambda self, run, *rest: 1 / 0)
     patch.setattr(Session, "end_run", lambda self, run, outcome: run.end(outcome))
 
 

@@ -69,6 +69,9 @@ class Context:
     """Where a tool's result is told as soon as there is one, before any hook sees it: a
     stop in a hook must not lose it."""
 
+    thread_limiter: Any = field(default=None, repr=False)
+    """A `trio.CapacityLimiter` for tools that are not async; None is Trio's own."""
+
     leave_behind: Callable[[Leftover], None] | None = field(default=None, repr=False)
     """Where a tool that cannot be stopped is reported."""
 

@@ -60,6 +60,9 @@ class Run:
     calls: dict[str, CallRecord] = field(factory=dict, init=False, repr=False)
     """What came back so far, by call id."""
 
+    asked: set[str] = field(factory=set, init=False, repr=False)
+    """Ids of the calls that are this run's: others are an earlier turn's."""
+
     _messages: int = field(default=0, init=False)
     _outcome: TurnOutcome | None = field(default=None, init=False)
     _ended: trio.Event = field(factory=trio.Event, init=False, repr=False)

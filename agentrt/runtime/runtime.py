@@ -52,6 +52,7 @@ __all__ = ["Runtime", "open_runtime"]
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 30 * 60.0
+MAX_THREADS: Final = 40
 CLOSED: Final = "the runtime was closed"
 
 
@@ -62,6 +63,7 @@ class Runtime:
     agents: AgentRegistry
     _nursery: trio.Nursery = field(repr=False)
     _events: EventStore
+    _threads: trio.CapacityLimiter = field(repr=False)
     _clock: Callable[[], float] = field(default=time.time, repr=False)
     _sessions: dict[str, Session] = field(factory=dict, init=False, repr=False)
     _owners: dict[str, str] = field(factory=dict, init=False, repr=False)
@@ -269,7 +271,9 @@ class Runtime:
                 run.cancel_scope,
                 deadline("run", options.deadline_seconds, cut="the run"),
             ):
-                outcome = await turn(session.context(run, options.values))
+                outcome = await turn(
+                    session.context(run, options.values, self._threads)
+                )
         except* AgentRTError as errors:
             outcome = run.failed(errors)
         except* Exception as errors:
@@ -353,6 +357,7 @@ async def open_runtime(
     *,
     events: EventStore | None = None,
     idle_seconds: float = IDLE_SECONDS,
+    max_threads: int = MAX_THREADS,
     clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[Runtime]:
     """A runtime for the length of the block, for one agent or several.
@@ -360,13 +365,17 @@ async def open_runtime(
     Owns the tasks of all runs. Leaving the block stops the runs still in flight, and
     each still gets its terminal event. A conversation that nobody reads or runs for
     `idle_seconds` is let go; its history, its pause and its last number stay.
+
+    Tools that are not async run in up to `max_threads` threads at once; one that could
+    not be stopped counts until it ends.
     """
     failure: BaseException | None = None
     runtime: Runtime | None = None
     try:
         async with trio.open_nursery() as nursery:
             store = InMemoryEventStore() if events is None else events
-            runtime = Runtime(as_registry(agents), nursery, store, clock)
+            threads = trio.CapacityLimiter(max_threads)
+            runtime = Runtime(as_registry(agents), nursery, store, threads, clock)
             nursery.start_soon(
                 runtime._evict_idle, idle_seconds, name="evict idle conversations"
             )

@@ -5,7 +5,7 @@ ends it once, in a plain function: one terminal event, then the session is free 
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import trio
@@ -147,6 +147,8 @@ class Session:
         self._go(Action.RESUME if is_resume else Action.START)
         if run.stop_reason is not None:
             self._go(Action.STOP)
+        if is_resume:
+            run.asked.update(interrupt.id for interrupt in self.interrupts)
         self.interrupts = ()
         run.since = self.ring.head
         self._emitter = Emitter(
@@ -159,7 +161,9 @@ class Session:
         )
         self._emitter.start(started)
 
-    def context(self, run: Run, values: Any) -> Context:
+    def context(
+        self, run: Run, values: Mapping[str, Any], threads: trio.CapacityLimiter
+    ) -> Context:
         """What goes down with the run."""
         assert self._emitter is not None
         return Context(
@@ -170,6 +174,7 @@ class Session:
             begin_message=run.begin_message,
             taken_ids=self._grammar.used_ids,
             leave_behind=run.leftovers.append,
+            thread_limiter=threads,
         )
 
     def stop(self, reason: str) -> bool:
@@ -217,7 +222,9 @@ class Session:
             return
         if isinstance(event, e.RunUsage):
             run.usage = event.usage
-        elif isinstance(event, e.ToolReturned):
+        elif isinstance(event, e.ToolStarted):
+            run.asked.add(event.call_id)
+        elif isinstance(event, e.ToolReturned) and event.call_id in run.asked:
             run.calls[event.call_id] = CallRecord(
                 id=event.call_id,
                 name=event.name,

@@ -74,7 +74,9 @@ async def run_in_thread(
     work = _Work(function)
     ended = False
     try:
-        result = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+        result = await trio.to_thread.run_sync(
+            work, abandon_on_cancel=True, limiter=context.thread_limiter
+        )
         ended = True
     finally:
         if not ended and work.is_running and context.leave_behind is not None:

@@ -155,3 +155,19 @@ async def test_the_audit_of_a_stopped_run_names_the_thread(gate: Gate) -> None:
         assert record.status == "cut"
         assert "may have had effects" in str(record.content)
         await gate.wait_done()
+
+
+async def test_threads_of_one_runtime_are_counted_by_its_own_limiter() -> None:
+    limiter = trio.CapacityLimiter(1)
+    context = Context(conversation_id="c", thread_limiter=limiter)
+    gate = Gate()
+
+    async def work() -> None:
+        await run_in_thread(gate, name="gate", context=context)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(work)
+        await gate.wait_entered()
+        assert limiter.borrowed_tokens == 1
+        nursery.cancel_scope.cancel()
+    await gate.wait_done()
