@@ -10,6 +10,16 @@ from agentrt.testing.conformance import (
 )
 from agentrt.testing.properties import TrioMachine, trio_property
 from agentrt.testing.scripted import Say, ScriptedModel, call
+from agentrt.testing.strategies import (
+    contents,
+    histories,
+    json_objects,
+    json_values,
+    messages,
+    scripts,
+    texts,
+    tool_calls,
+)
 from agentrt.testing.streams import check_stream, read_stream
 from agentrt.testing.sweeps import SweepFailure, SweepReport, cancel_sweep
 
@@ -27,7 +37,15 @@ __all__ = [
     "check_pause_store",
     "check_provider",
     "check_stream",
+    "contents",
+    "histories",
+    "json_objects",
+    "json_values",
+    "messages",
     "no_leftovers",
     "read_stream",
+    "scripts",
+    "texts",
+    "tool_calls",
     "trio_property",
 ]
