@@ -75,7 +75,8 @@ def types(session: nox.Session) -> None:
     """mypy in its strict mode, and basedpyright."""
     install(session, "test", "types", "browser")
     session.run("mypy")
-    session.run("basedpyright", "--level", "error")
+    python = str(Path(session.bin) / "python")
+    session.run("basedpyright", "--level", "error", "--pythonpath", python)
 
 
 @nox.session

@@ -7,7 +7,7 @@ conversation in the stores, so one agent serves any number of conversations at o
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from attrs import Factory, define, evolve, field, frozen
+from attrs import Attribute, Factory, define, evolve, field, frozen
 
 from agentrt.agent.answers import answer_filter
 from agentrt.agent.approval import ApprovalPolicy, sensitive_policy
@@ -48,6 +48,11 @@ def _registry(
     tools: ToolRegistry | Sequence[Tool | Callable[..., Any]],
 ) -> ToolRegistry:
     return tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+
+
+def _not_below_0(_: Any, attribute: "Attribute[int]", value: int) -> None:
+    if value < 0:
+        raise ValueError(f"{attribute.name} is {value}, expected 0 or more")
 
 
 def _make_client(agent: "Agent") -> ChatClient:
@@ -109,13 +114,8 @@ class Agent:
     approval: ApprovalPolicy | None = None
     """Rules on each call, beside the tool's own `sensitive`; the strictest wins."""
 
-    max_iterations: int = field(default=DEFAULT_MAX_ITERATIONS)
+    max_iterations: int = field(default=DEFAULT_MAX_ITERATIONS, validator=_not_below_0)
     """Batches of tool calls that one turn may run."""
-
-    @max_iterations.validator
-    def _check_max_iterations(self, _: object, value: int) -> None:
-        if value < 0:
-            raise ValueError(f"max_iterations is {value}, expected 0 or more")
 
     deadlines: Deadlines = field(factory=Deadlines)
     options: Mapping[str, Any] = field(factory=dict)
@@ -205,6 +205,7 @@ class Agent:
                 # A hook may have failed, or answered, around a turn that had paused.
                 # What waits in it shields itself.
                 await self._loop.abandon_pause(context)  # noqa: ASYNC102
+        assert outcome is not None
         return outcome
 
     async def take_pause(

@@ -26,7 +26,7 @@ class TakenIds:
     _outer: Container[str]
     of_history: set[str] = field(factory=set, init=False)
 
-    def __contains__(self, id_: object) -> bool:
+    def __contains__(self, id_: Any) -> bool:
         return id_ in self.of_history or id_ in self._outer
 
 
