@@ -253,7 +253,7 @@ def _message(message: Message, dialect: Dialect, raw: Mapping[str, str]) -> Json
         case SystemMessage():
             return {"id": message.id, "role": "system", "content": message.text}
         case UserMessage():
-            content = _user_content(message.content, dialect)
+            content = _user_content(message.content)
             return {"id": message.id, "role": "user", "content": content}
         case AssistantMessage():
             return _assistant(message, raw)
@@ -293,7 +293,7 @@ def _reasoning(id_: str, text: str) -> Json:
 KINDS: Final = ("image", "audio", "video")
 
 
-def _user_content(content: Content, dialect: Dialect) -> Any:
+def _user_content(content: Content) -> Any:
     if isinstance(content, str):
         return content
     return [_part(part) for part in content]
