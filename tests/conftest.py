@@ -13,3 +13,11 @@ def logger_as_it_was() -> Iterator[None]:
     before = logger.level
     yield
     logger.setLevel(before)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what the cancel sweeps found, which is otherwise shown of failures only."""
+    for report in terminalreporter.stats.get("passed", []):
+        for line in report.capstdout.splitlines():
+            if line.startswith("cancel sweep:"):
+                terminalreporter.write_line(f"{line}  {report.nodeid}")
