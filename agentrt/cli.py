@@ -8,22 +8,26 @@ from functools import partial
 from typing import Annotated, Final
 
 import trio
-from cyclopts import App, Parameter
-from rich.console import Console
-from rich.markup import escape
 
 from agentrt.agent.agent import Agent
 from agentrt.core.errors import AgentRTError, InputError, describe
+from agentrt.core.extras import from_extra
 from agentrt.models.base import ChatModel
 from agentrt.models.catalog import open_model
 from agentrt.runtime.runtime import Runtime, open_runtime
-from agentrt.servers.base import OriginPolicy
-from agentrt.servers.http import HttpSettings, serve_http
-from agentrt.servers.websocket import serve_websocket
 from agentrt.stores.base import ChatMemory
 from agentrt.stores.in_memory import InMemoryChatMemory
-from agentrt.stores.sqlite import open_sqlite_memory
 from agentrt.tools.demo import demo_tools
+
+with from_extra("cli"):
+    from cyclopts import App, Parameter
+    from rich.console import Console
+    from rich.markup import escape
+
+    from agentrt.servers.base import OriginPolicy
+    from agentrt.servers.http import HttpSettings, serve_http
+    from agentrt.servers.websocket import serve_websocket
+    from agentrt.stores.sqlite import open_sqlite_memory
 
 __all__ = ["main"]
 

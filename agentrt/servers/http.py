@@ -16,13 +16,6 @@ from typing import Any, Final
 
 import trio
 from attrs import define, field, frozen
-from hypercorn.config import Config
-from hypercorn.trio import serve
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, JSONResponse, Response
-from starlette.routing import Route
 
 from agentrt.agui.intake import read_run_input
 from agentrt.core.errors import (
@@ -32,6 +25,7 @@ from agentrt.core.errors import (
     SessionStateError,
     UnknownAgentError,
 )
+from agentrt.core.extras import from_extra
 from agentrt.runtime.run import RunOptions
 from agentrt.runtime.runtime import Runtime
 from agentrt.servers.base import (
@@ -42,6 +36,15 @@ from agentrt.servers.base import (
     open_disconnects,
 )
 from agentrt.servers.sse import RunStream
+
+with from_extra("server"):
+    from hypercorn.config import Config
+    from hypercorn.trio import serve
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import FileResponse, JSONResponse, Response
+    from starlette.routing import Route
 
 __all__ = ["HttpSettings", "serve_http"]
 

@@ -12,16 +12,11 @@ from typing import Any, Final
 
 import trio
 from attrs import define, field
-from trio_websocket import (
-    ConnectionClosed,
-    WebSocketConnection,
-    WebSocketRequest,
-)
-from trio_websocket import serve_websocket as serve_connections
 
 from agentrt.agui.codec import Dialect, encode_interrupt
 from agentrt.agui.intake import RunInput, dialect_of, read_run_input
 from agentrt.core.errors import AgentRTError, InputError, RuntimeClosedError
+from agentrt.core.extras import from_extra
 from agentrt.events.types import Resync
 from agentrt.runtime.registry import DEFAULT_AGENT
 from agentrt.runtime.run import RunOptions
@@ -30,6 +25,14 @@ from agentrt.runtime.session import SessionStatus
 from agentrt.runtime.subscriptions import Reading, Subscription
 from agentrt.servers.base import MAX_FRAME_BYTES, OriginPolicy, error_body
 from agentrt.servers.frames import FrameCache, resync_frame, to_json
+
+with from_extra("server"):
+    from trio_websocket import (
+        ConnectionClosed,
+        WebSocketConnection,
+        WebSocketRequest,
+    )
+    from trio_websocket import serve_websocket as serve_connections
 
 __all__ = ["serve_websocket"]
 

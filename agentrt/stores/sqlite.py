@@ -9,13 +9,16 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import apsw
 import trio
 from attrs import define, field
 
 from agentrt.core.converter import message_from_json, message_to_json
+from agentrt.core.extras import from_extra
 from agentrt.core.messages import Message
 from agentrt.scopes import CLEANUP_SECONDS
+
+with from_extra("sqlite"):
+    import apsw
 
 __all__ = ["SqliteChatMemory", "open_sqlite_memory"]
 

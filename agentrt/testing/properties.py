@@ -12,7 +12,11 @@ from typing import Any, Final, ParamSpec, TypeVar
 import outcome
 import trio
 import trio.testing
-from hypothesis.stateful import RuleBasedStateMachine
+
+from agentrt.core.extras import from_extra
+
+with from_extra("testing"):
+    from hypothesis.stateful import RuleBasedStateMachine
 
 __all__ = ["TrioMachine", "trio_property"]
 

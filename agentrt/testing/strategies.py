@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import strategies as st
-
+from agentrt.core.extras import from_extra
 from agentrt.core.messages import (
     AssistantMessage,
     Message,
@@ -15,6 +14,9 @@ from agentrt.core.messages import (
 )
 from agentrt.core.parts import Content, FilePart, NativePart, TextPart
 from agentrt.testing.scripted import Say
+
+with from_extra("testing"):
+    from hypothesis import strategies as st
 
 __all__ = [
     "contents",
