@@ -209,6 +209,10 @@ def test_references_are_followed_within_and_never_fetched(
             {"type": "object", "properties": {"a": {"pattern": "("}}},
             "its schema is invalid at $.properties.a.pattern",
         ),
+        (
+            {"type": "object", "properties": {"a": {"enum": [{1, 2}]}}},
+            "its schema is no JSON: Object of type set",
+        ),
     ],
 )
 def test_a_schema_that_cannot_work_is_named(
@@ -219,3 +223,10 @@ def test_a_schema_that_cannot_work_is_named(
 
 def test_a_schema_that_works_has_no_fault() -> None:
     assert schema_fault({"type": "object"}) is None
+
+
+def test_a_schema_that_was_changed_is_judged_anew() -> None:
+    schema: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "text"}}}
+    assert schema_fault(schema) is not None
+    schema["properties"]["a"]["type"] = "string"
+    assert schema_fault(schema) is None
