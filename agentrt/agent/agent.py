@@ -21,7 +21,7 @@ from agentrt.core.errors import (
     SessionPausedError,
 )
 from agentrt.core.ids import new_id
-from agentrt.core.messages import Message, user_messages
+from agentrt.core.messages import Message, user_messages, with_edits
 from agentrt.core.outcomes import Decision, PauseSnapshot, TurnOutcome, TurnPaused
 from agentrt.events.types import EventSink
 from agentrt.filters.base import (
@@ -231,10 +231,13 @@ class Agent:
         return await self.pauses.load(conversation_id)
 
     async def history(self, conversation_id: str) -> Sequence[Message]:
-        """The messages of a conversation, in order; none without a memory."""
+        """The messages of a conversation, in order; none without a memory.
+
+        Calls have the arguments that they ran with, also where a person edited them.
+        """
         if self.memory is None:
             return ()
-        return await self.memory.history(conversation_id)
+        return with_edits(await self.memory.history(conversation_id))
 
     def _context(
         self,

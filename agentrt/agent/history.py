@@ -9,7 +9,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from agentrt.core.messages import AssistantMessage, Message, ToolCall, ToolMessage
+from agentrt.core.messages import (
+    AssistantMessage,
+    Message,
+    ToolCall,
+    ToolMessage,
+    with_edits,
+)
 
 __all__ = [
     "ABANDONED",
@@ -103,8 +109,10 @@ def mend(messages: Sequence[Message]) -> Sequence[Message]:
 
     Results stand right after their call's message, one for each call, in call order; a
     call without one gets a fixed text, so that mending twice changes nothing and the
-    same history always gives the same bytes. A result without a call is left out.
+    same history always gives the same bytes. A result without a call is left out. A
+    call that a person edited has the arguments that it ran with.
     """
+    messages = with_edits(messages)
     if not find_history_faults(messages):
         return messages
     strays = _results_by_call(messages)

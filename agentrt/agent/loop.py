@@ -301,6 +301,7 @@ class Loop:
     ) -> Sequence[ToolRequest]:
         """The calls that were approved; the others get their results."""
         answered = apply_answers(resume.snapshot, resume.answers)
+        batch.edited = answered.edited
         for call, reason in answered.denied:
             batch.deny(call, reason)
         for call, content in answered.replied:

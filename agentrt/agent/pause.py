@@ -31,6 +31,9 @@ class Answered:
     approved: Sequence[ToolCall] = ()
     """With arguments as they will run."""
 
+    edited: frozenset[str] = frozenset()
+    """The ids of those that were approved with other arguments."""
+
     denied: Sequence[tuple[ToolCall, str]] = ()
     """With the reason that was given."""
 
@@ -77,16 +80,17 @@ def apply_answers(snapshot: PauseSnapshot, answers: Mapping[str, Decision]) -> A
     What is no `Approve` and no `Reply` is a denial.
     """
     approved: list[ToolCall] = []
+    edited: set[str] = set()
     denied: list[tuple[ToolCall, str]] = []
     replied: list[tuple[ToolCall, Content]] = []
     for interrupt in snapshot.interrupts:
         call = interrupt.call
         match answers.get(interrupt.id):
-            case Approve(arguments=arguments):
-                edited = (
-                    call if arguments is None else evolve(call, arguments=arguments)
-                )
-                approved.append(edited)
+            case Approve(arguments=arguments) if arguments is not None:
+                approved.append(evolve(call, arguments=arguments))
+                edited.add(call.id)
+            case Approve():
+                approved.append(call)
             case Reply(content=content):
                 replied.append((call, content))
             case Deny(reason=reason):
@@ -94,7 +98,10 @@ def apply_answers(snapshot: PauseSnapshot, answers: Mapping[str, Decision]) -> A
             case _:
                 denied.append((call, "no clear answer was given"))
     return Answered(
-        approved=tuple(approved), denied=tuple(denied), replied=tuple(replied)
+        approved=tuple(approved),
+        edited=frozenset(edited),
+        denied=tuple(denied),
+        replied=tuple(replied),
     )
 
 

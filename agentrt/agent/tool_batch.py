@@ -8,7 +8,7 @@ batch, each call then has exactly one result: what it returned, "was not started
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,6 +47,9 @@ class ToolBatch:
     _client: ChatClient
     _context: Context
     _emit: Callable[[Event], None]
+    edited: Collection[str] = ()
+    """The ids of the calls whose arguments a person changed."""
+
     _started: set[str] = field(factory=set, init=False)
     _returned: dict[str, ToolResult] = field(factory=dict, init=False)
     """What tools came to, before the hooks around them saw it."""
@@ -149,6 +152,8 @@ class ToolBatch:
     def _end(
         self, message: ToolMessage, arguments: Mapping[str, Any], status: CallStatus
     ) -> None:
+        if message.call_id in self.edited:
+            message = evolve(message, edited_arguments=arguments)
         record = CallRecord(
             id=message.call_id,
             name=message.name,
@@ -167,20 +172,26 @@ class ToolBatch:
                 synthetic=stored.synthetic,
                 status=status,
                 writes=stored.writes,
+                edited_arguments=stored.edited_arguments,
             )
         )
 
 
 def storable(message: ToolMessage) -> ToolMessage:
     """The message as it can be written down: of live objects, their names."""
-    if not message.writes:
+    edited = message.edited_arguments
+    if not message.writes and edited is None:
         return message
-    return evolve(message, writes=_storable(message.writes))
+    return evolve(
+        message,
+        writes=_storable(message.writes),
+        edited_arguments=None if edited is None else _storable(edited),
+    )
 
 
-def _storable(writes: Mapping[str, Any]) -> Mapping[str, Any]:
+def _storable(values: Mapping[str, Any]) -> Mapping[str, Any]:
     kept: dict[str, Any] = {}
-    for key, value in writes.items():
+    for key, value in values.items():
         try:
             json.dumps(value, allow_nan=False)
             kept[key] = value

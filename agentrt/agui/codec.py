@@ -154,8 +154,12 @@ def _returned(envelope: e.Envelope, event: e.ToolReturned, dialect: Dialect) -> 
         "content": _result_content(event.content, dialect),
         "role": "tool",
     }
+    note: dict[str, Any] = {}
     if event.is_error:
-        note = {"isError": True, "status": event.status}
+        note |= {"isError": True, "status": event.status}
+    if event.edited_arguments is not None:
+        note["editedArguments"] = event.edited_arguments
+    if note:
         encoded["metadata"] = {"agentrt": note}
     return encoded
 

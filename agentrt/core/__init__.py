@@ -83,6 +83,7 @@ from agentrt.core.messages import (
     text_of_value,
     tool_calls_of,
     user_messages,
+    with_edits,
     without_blocks,
 )
 from agentrt.core.outcomes import (
@@ -213,5 +214,6 @@ __all__ = [
     "tool_calls_of",
     "usage_from",
     "user_messages",
+    "with_edits",
     "without_blocks",
 ]

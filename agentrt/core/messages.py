@@ -51,6 +51,7 @@ __all__ = [
     "text_of_value",
     "tool_calls_of",
     "user_messages",
+    "with_edits",
     "without_blocks",
 ]
 
@@ -142,6 +143,10 @@ class ToolMessage:
     writes: Mapping[str, Any] = field(factory=dict)
     """State that the call changed. Kept for audit, never sent to a model."""
 
+    edited_arguments: Mapping[str, Any] | None = None
+    """What the call was given by the person who approved it; None: what it asked for.
+    Its message stays as it was said: see `with_edits`."""
+
     @property
     def id(self) -> str:
         return result_id(self.call_id)
@@ -164,6 +169,36 @@ ROLES: Final[Mapping[type[Message], str]] = {
     AssistantMessage: "assistant",
     ToolMessage: "tool",
 }
+
+
+def with_edits(messages: Sequence[Message]) -> Sequence[Message]:
+    """The history with each call as it ran; the very same where nobody edited one.
+
+    `blocks` stay as they are: a provider takes arguments from the calls.
+    """
+    seen = list(messages)
+    asking = -1
+    edited = False
+    for place, message in enumerate(messages):
+        if isinstance(message, AssistantMessage):
+            asking = place
+        elif isinstance(message, ToolMessage) and message.edited_arguments is not None:
+            asked = seen[asking] if asking >= 0 else None
+            if isinstance(asked, AssistantMessage):
+                given = message.edited_arguments
+                seen[asking] = _with_arguments(asked, message.call_id, given)
+                edited = True
+    return seen if edited else messages
+
+
+def _with_arguments(
+    message: AssistantMessage, call_id: str, arguments: Mapping[str, Any]
+) -> AssistantMessage:
+    calls = tuple(
+        evolve(call, arguments=arguments) if call.id == call_id else call
+        for call in message.tool_calls
+    )
+    return evolve(message, tool_calls=calls)
 
 
 RESULT_SUFFIX: Final = "-result"
@@ -285,6 +320,7 @@ def _read_tool_message(value: Mapping[str, Any], content: Content) -> ToolMessag
         content=content,
         is_error=bool(value.get("is_error", False)),
         writes=value.get("writes") or {},
+        edited_arguments=value.get("edited_arguments"),
     )
 
 

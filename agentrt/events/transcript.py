@@ -11,7 +11,13 @@ from typing import Any, Final
 
 from attrs import define, field
 
-from agentrt.core.messages import AssistantMessage, Message, ToolCall, ToolMessage
+from agentrt.core.messages import (
+    AssistantMessage,
+    Message,
+    ToolCall,
+    ToolMessage,
+    with_edits,
+)
 from agentrt.core.outcomes import Interrupt
 from agentrt.events import types as e
 
@@ -183,6 +189,7 @@ class Transcript:
             is_error=event.is_error,
             synthetic=event.synthetic,
             writes=event.writes,
+            edited_arguments=event.edited_arguments,
         )
         self._place(result)
 
@@ -200,6 +207,7 @@ class Transcript:
         order = {call.id: place for place, call in enumerate(message.tool_calls)}
         if result.call_id not in order:
             return
+        self.messages[index], _ = with_edits([message, result])
         index += 1
         while index < len(self.messages):
             other = self.messages[index]

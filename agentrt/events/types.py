@@ -200,6 +200,8 @@ class ToolReturned:
 
     status: CallStatus = "ok"
     writes: Mapping[str, Any] = field(factory=dict)
+    edited_arguments: Mapping[str, Any] | None = None
+    """What a person gave it in place of what the model asked for; else None."""
 
 
 @frozen(kw_only=True)

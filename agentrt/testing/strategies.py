@@ -104,6 +104,7 @@ def messages() -> st.SearchStrategy[Message]:
             content=contents(),
             is_error=st.booleans(),
             writes=json_objects(),
+            edited_arguments=st.none() | json_objects(),
         ),
     )
 

@@ -20,7 +20,7 @@ from agentrt.core.errors import (
     SessionBusyError,
     SessionPausedError,
 )
-from agentrt.core.messages import Message, ToolMessage, UserMessage
+from agentrt.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from agentrt.core.outcomes import (
     Approve,
     Decision,
@@ -122,6 +122,36 @@ async def test_each_answer_does_what_it_says(
     history = await made.history("c")
     assert find_history_faults(history) == []
     assert results(history)["d1"] == result
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+async def test_the_model_reads_the_arguments_that_a_person_put_in(
+    *, in_memory: bool
+) -> None:
+    """X22: in the rest of the turn, in later turns, and whoever reads the history."""
+    world = World()
+    asks = [call("delete", id="d1", name="x"), call("read", id="r1", name="y")]
+    model = ScriptedModel([asks, "done", "again"])
+    more = {} if in_memory else {"memory": None}
+    made = world.agent(model=model, **more)
+    await made.run("go", conversation_id="c")
+    outcome = await made.resume("c", {"d1": Approve(arguments={"name": "z"})})
+    assert isinstance(outcome, TurnCompleted)
+    await made.run("go on", conversation_id="c")
+    expected = {"d1": {"name": "z"}, "r1": {"name": "y"}}
+    assert asked_for(model.requests[1].messages) == expected
+    if in_memory:
+        assert asked_for(model.requests[2].messages) == expected
+        assert asked_for(await made.history("c")) == expected
+
+
+def asked_for(messages: Sequence[Message]) -> Mapping[str, Any]:
+    return {
+        each.id: each.arguments
+        for message in messages
+        if isinstance(message, AssistantMessage)
+        for each in message.tool_calls
+    }
 
 
 @pytest.mark.parametrize(

@@ -72,11 +72,17 @@ def test_answers_that_fit_pass() -> None:
         (Approve(), Answered(approved=(A,))),
         (
             Approve(arguments={"n": 2}),
-            Answered(approved=(ToolCall(id="a", name="add", arguments={"n": 2}),)),
+            Answered(
+                approved=(ToolCall(id="a", name="add", arguments={"n": 2}),),
+                edited=frozenset({"a"}),
+            ),
         ),
         (
             Approve(arguments={}),
-            Answered(approved=(ToolCall(id="a", name="add", arguments={}),)),
+            Answered(
+                approved=(ToolCall(id="a", name="add", arguments={}),),
+                edited=frozenset({"a"}),
+            ),
         ),
         (Reply(content="mine"), Answered(replied=((A, "mine"),))),
         (Deny(reason="no"), Answered(denied=((A, "no"),))),

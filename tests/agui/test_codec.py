@@ -175,6 +175,14 @@ def test_a_result_that_is_an_error_says_so_and_whose_word_it_is() -> None:
     assert out["metadata"] == {"agentrt": {"isError": True, "status": "denied"}}
 
 
+def test_a_result_says_what_a_person_put_into_the_call() -> None:
+    event = e.ToolReturned(
+        call_id="c", name="add", content="2", edited_arguments={"n": 2}
+    )
+    (out,) = encoded(event)
+    assert out["metadata"] == {"agentrt": {"editedArguments": {"n": 2}}}
+
+
 def test_a_failure_carries_message_and_code() -> None:
     event = e.RunFailed(message="The model is away.", error_code="model_unavailable")
     (out,) = encoded(event)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ from agentrt.core.messages import (
     text_of_value,
     tool_calls_of,
     user_messages,
+    with_edits,
     without_blocks,
 )
 from agentrt.core.parts import NativePart, TextPart
@@ -265,3 +267,36 @@ def test_a_value_becomes_text_for_the_model() -> None:
     assert text_of_value("as it is") == "as it is"
     assert text_of_value({"a": [1, None, "ä"]}) == '{"a": [1, null, "ä"]}'
     assert text_of_value({1}) == '"{1}"'
+
+
+def test_a_call_that_was_edited_is_shown_as_it_ran() -> None:
+    asked = AssistantMessage(
+        id="m",
+        tool_calls=[
+            ToolCall(id="a", name="add", arguments={"n": 1}),
+            ToolCall(id="b", name="add", arguments={"n": 1}),
+        ],
+    )
+    plain = ToolMessage(call_id="a", name="add", content="1")
+    edited = ToolMessage(
+        call_id="b", name="add", content="2", edited_arguments={"n": 2}
+    )
+    seen = with_edits([USER, asked, plain, edited, asked, plain])
+    calls = [m.tool_calls for m in seen if isinstance(m, AssistantMessage)]
+    assert [[call.arguments["n"] for call in each] for each in calls] == [
+        [1, 2],
+        [1, 1],  # the id was used again, and that call was not edited
+    ]
+    assert with_edits(seen) == seen
+
+
+@given(st.lists(messages()))
+def test_a_history_without_edits_is_the_very_same(history: list[Message]) -> None:
+    plain = [
+        evolve(message, edited_arguments=None)
+        if isinstance(message, ToolMessage)
+        else message
+        for message in history
+    ]
+    assert with_edits(plain) is plain
+    assert [m.id for m in with_edits(history)] == [m.id for m in history]

@@ -20,7 +20,7 @@ from agentrt.core.errors import (
     SessionStateError,
     UnknownAgentError,
 )
-from agentrt.core.messages import UserMessage
+from agentrt.core.messages import UserMessage, tool_calls_of
 from agentrt.core.outcomes import (
     Approve,
     Deny,
@@ -550,3 +550,32 @@ async def test_a_second_answer_to_a_pause_finds_nothing_to_resume() -> None:
             for _ in range(5):
                 nursery.start_soon(answer)
         assert outcomes.count("ran") == 1
+
+
+async def test_readers_see_the_arguments_that_a_person_put_in() -> None:
+    """X22: with the result, in a resync, and in the history alike."""
+
+    @tool(sensitive=True)
+    async def wipe(name: str) -> str:
+        """Wipe."""
+        await trio.lowlevel.checkpoint()
+        return f"wiped {name}"
+
+    asks = [call("wipe", id="w1", name="x"), call("wipe", id="w2", name="y")]
+    made = Agent(model=ScriptedModel([asks, "done"]), tools=[wipe])
+    store = RecordingStore()
+    edited = {"name": "z"}
+    async with open_runtime(made, events=store) as runtime:
+        run = await runtime.start_run("c", "go")
+        await run.wait()
+        answers = {"w1": Approve(), "w2": Approve(arguments=edited)}
+        resumed = await runtime.resume("c", answers)
+        await resumed.wait()
+        resync = await anext(aiter(runtime.subscribe("c")))
+        history = await made.history("c")
+    told = [each.event for each in store.everything]
+    given = {t.call_id: t.edited_arguments for t in told if type(t) is e.ToolReturned}
+    assert given == {"w1": None, "w2": edited}
+    assert isinstance(resync, e.Resync)
+    assert list(resync.messages) == list(history)
+    assert [c.arguments["name"] for c in tool_calls_of(history[1])] == ["x", "z"]
