@@ -41,7 +41,9 @@ class _TellAnswer:
 
     def _tell(self, response: ChatResponse, account: TurnAccount) -> ChatResponse:
         message_id = account.begin_message()
-        account.told.add(message_id)
+        account.begin_answer(message_id)
         stream = MessageStream(message_id, account.emit, account.taken.__contains__)
         stream.feed_whole(response.message)
-        return evolve(response, message=stream.finish(response.message))
+        message = stream.finish(response.message)
+        account.end_answer()
+        return evolve(response, message=message)

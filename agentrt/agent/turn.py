@@ -141,11 +141,19 @@ class TurnAccount:
         if self._outer.emit is not None:
             self._outer.emit(event)
 
-    def _begin_said(self, event: e.ModelStarted) -> None:
-        self.message_id = event.message_id
-        self.told.add(event.message_id)
-        self.offered = event.tools
+    def begin_answer(self, message_id: str) -> None:
+        """What is told now is this message, and takes the place of one before."""
+        self.message_id = message_id
+        self.told.add(message_id)
         self._forget_said()
+
+    def end_answer(self) -> None:
+        """The message is whole."""
+        self._is_whole = True
+
+    def _begin_said(self, event: e.ModelStarted) -> None:
+        self.begin_answer(event.message_id)
+        self.offered = event.tools
 
     def _forget_said(self) -> None:
         self._texts, self._thoughts = [], []

@@ -3,18 +3,21 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 from attrs import define, evolve
 
 from agentrt.agent.agent import Agent
 from agentrt.agent.approval import Ruling, Verdict
+from agentrt.agent.history import find_history_faults
+from agentrt.core.chat import ChatResponse
 from agentrt.core.context import Context
-from agentrt.core.messages import Message, ToolMessage
+from agentrt.core.messages import AssistantMessage, Message, ToolMessage
 from agentrt.core.outcomes import Approve, TurnCompleted, TurnPaused
 from agentrt.filters.base import ChatCall, Filter, ToolRequest, ToolUse, hook
 from agentrt.stores.in_memory import InMemoryChatMemory
-from agentrt.testing import ScriptedModel, call
+from agentrt.testing import Say, ScriptedModel, call
 from agentrt.tools.base import ToolResult, tool
 
 
@@ -64,9 +67,52 @@ async def test_values_that_are_given_anew_win_over_those_of_a_pause() -> None:
 class SlowMemory(InMemoryChatMemory):
     """Takes a minute for each append."""
 
+    seconds: float = 60
+
     async def append(self, conversation_id: str, messages: Sequence[Message]) -> None:
-        await trio.sleep(60)
+        await trio.sleep(self.seconds)
         await InMemoryChatMemory.append(self, conversation_id, messages)
+
+
+def answering() -> Filter:
+    """Answers in the model's place once, with a call; its ids are no use."""
+    calls = [call("count")]
+    answers = [AssistantMessage(id="", content="I count.", tool_calls=calls)]
+
+    @hook
+    async def chat(call: ChatCall) -> AsyncIterator[None]:
+        if answers:
+            call.response = ChatResponse(message=answers.pop())
+        yield
+
+    return Filter(name="answering", chat=chat)
+
+
+@pytest.mark.parametrize("answered_by", ["model", "filter"])
+@pytest.mark.parametrize("cut_after", [1, 3, 5])
+async def test_what_was_said_is_kept_once_and_with_results_wherever_it_is_cut(
+    answered_by: str, cut_after: float, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Before, while and after the answer is written down, whoever gave it."""
+    steps: list[Any] = [Say(text="I count.", calls=(call("count"),))]
+    filters = [answering()] if answered_by == "filter" else []
+    agent = Agent(
+        model=ScriptedModel([*steps, "done"]),
+        tools=[count],
+        values={"counter": 0},
+        filters=filters,
+        memory=SlowMemory(seconds=2),
+    )
+    with trio.move_on_after(cut_after):
+        await agent.run("go", conversation_id="c")
+    history = await agent.history("c")
+    assert find_history_faults(history) == []
+    assert all(message.id for message in history)
+    said = [m for m in history if isinstance(m, AssistantMessage)]
+    assert [m.text for m in said] == ["I count."] * len(said)
+    assert len(said) <= 1
+    if cut_after > 2:
+        assert [len(m.tool_calls) for m in said] == [1]
 
 
 async def test_a_slow_memory_loses_nothing(
