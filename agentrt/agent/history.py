@@ -112,9 +112,8 @@ def mend(messages: Sequence[Message]) -> Sequence[Message]:
     same history always gives the same bytes. A result without a call is left out. A
     call that a person edited has the arguments that it ran with.
     """
-    messages = with_edits(messages)
     if not find_history_faults(messages):
-        return messages
+        return with_edits(messages)
     strays = _results_by_call(messages)
     mended: list[Message] = []
     for message in messages:
@@ -123,7 +122,7 @@ def mend(messages: Sequence[Message]) -> Sequence[Message]:
         mended.append(message)
         if isinstance(message, AssistantMessage):
             mended.extend(_result_of(call, strays) for call in message.tool_calls)
-    return mended
+    return with_edits(mended)
 
 
 def _results_by_call(

@@ -19,6 +19,7 @@ from agentrt.core.messages import (
     ToolCall,
     ToolMessage,
     UserMessage,
+    tool_calls_of,
 )
 from agentrt.testing.strategies import histories
 
@@ -142,3 +143,18 @@ def test_a_denial_gives_its_reason() -> None:
     """X20"""
     assert denied_text("") == "This call was denied by the user."
     assert denied_text("too dear").endswith("by the user: too dear")
+
+
+def test_an_edit_goes_with_its_result_wherever_that_stood() -> None:
+    asked = AssistantMessage(id="m", tool_calls=[ToolCall(id="a", name="add")])
+    later = AssistantMessage(id="n", content="so")
+    edited = ToolMessage(
+        call_id="a", name="add", content="2", edited_arguments={"n": 2}
+    )
+    mended = mend([asked, later, edited])
+    assert [type(each) for each in mended] == [
+        AssistantMessage,
+        ToolMessage,
+        AssistantMessage,
+    ]
+    assert [c.arguments for m in mended for c in tool_calls_of(m)] == [{"n": 2}]
