@@ -17,7 +17,14 @@ from agentrt.core.messages import UserMessage
 from agentrt.core.outcomes import Approve, Decision, Deny, Reply
 from agentrt.core.parts import Content, FilePart, Part, TextPart
 
-__all__ = ["RunInput", "dialect_of", "read_decision", "read_run_input"]
+__all__ = [
+    "RunInput",
+    "dialect_of",
+    "read_decision",
+    "read_id",
+    "read_run_input",
+    "show",
+]
 
 MAX_ID: Final = 256
 """Characters of a thread's, run's or message's id."""
@@ -44,9 +51,9 @@ def read_run_input(value: Any) -> RunInput:
         InputError: says which member is wrong, what it is, and what was expected.
     """
     if not isinstance(value, Mapping):
-        raise InputError(f"$ is {_show(value)}, expected an object")
-    conversation_id = _id(value, "threadId", required=True)
-    label = _id(value, "runId")
+        raise InputError(f"$ is {show(value)}, expected an object")
+    conversation_id = read_id(value, "threadId", required=True)
+    label = read_id(value, "runId")
     messages = _list(value, "messages")
     resume = _list(value, "resume")
     dialect = dialect_of(value.get("protocolVersion"))
@@ -106,10 +113,10 @@ def _read_answers(resume: Sequence[Any]) -> Mapping[str, Decision]:
     for index, entry in enumerate(resume):
         path = f"$.resume[{index}]"
         if not isinstance(entry, Mapping):
-            raise InputError(f"{path} is {_show(entry)}, expected an object")
+            raise InputError(f"{path} is {show(entry)}, expected an object")
         id_ = entry.get("interruptId")
         if not isinstance(id_, str) or not id_:
-            raise InputError(f"{path}.interruptId is {_show(id_)}, expected a text")
+            raise InputError(f"{path}.interruptId is {show(id_)}, expected a text")
         if id_ in answers:
             raise InputError(f"{path}.interruptId {id_!r} is answered twice")
         answers[id_] = read_decision(entry.get("status"), entry.get("payload"))
@@ -123,10 +130,10 @@ def _new_messages(messages: Sequence[Any]) -> Sequence[UserMessage]:
         message = messages[index]
         path = f"$.messages[{index}]"
         if not isinstance(message, Mapping):
-            raise InputError(f"{path} is {_show(message)}, expected an object")
+            raise InputError(f"{path} is {show(message)}, expected an object")
         if message.get("role") != "user":
             break
-        id_ = _id(message, "id", path=path) or new_id()
+        id_ = read_id(message, "id", path=path) or new_id()
         content = _content(message.get("content"), f"{path}.content")
         new.append(UserMessage(id=id_, content=content))
     return tuple(reversed(new))
@@ -136,27 +143,27 @@ def _content(value: Any, path: str) -> Content:
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
-        raise InputError(f"{path} is {_show(value)}, expected a text or parts")
+        raise InputError(f"{path} is {show(value)}, expected a text or parts")
     return tuple(_part(part, f"{path}[{i}]") for i, part in enumerate(value))
 
 
 def _part(value: Any, path: str) -> Part:
     if not isinstance(value, Mapping):
-        raise InputError(f"{path} is {_show(value)}, expected a part")
+        raise InputError(f"{path} is {show(value)}, expected a part")
     if value.get("type") == "text":
         text = value.get("text")
         if not isinstance(text, str):
-            raise InputError(f"{path}.text is {_show(text)}, expected a text")
+            raise InputError(f"{path}.text is {show(text)}, expected a text")
         return TextPart(text=text)
     source = value.get("source", value)  # parts before 1.0 are their own source
     if not isinstance(source, Mapping):
-        raise InputError(f"{path}.source is {_show(source)}, expected an object")
+        raise InputError(f"{path}.source is {show(source)}, expected an object")
     media_type = _first(source, ("mimeType", "mime_type", "mediaType"))
     location = _first(source, ("value", "url", "data"))
     is_url = source.get("type") == "url" or "url" in source
     if location is None or not (media_type or is_url):
         raise InputError(
-            f"{path} is {_show(value)}, expected a source with a value and a mimeType"
+            f"{path} is {show(value)}, expected a source with a value and a mimeType"
         )
     metadata = value.get("metadata")
     filename = metadata.get("filename") if isinstance(metadata, Mapping) else None
@@ -175,16 +182,20 @@ def _first(source: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     )
 
 
-def _id(
+def read_id(
     value: Mapping[str, Any], name: str, *, path: str = "$", required: bool = False
 ) -> str:
+    """The id that `value` has under `name`; "" where it may be absent, and is.
+
+    Raises:
+        InputError: it is no text, or none of 1 to `MAX_ID` characters.
+    """
     id_ = value.get(name)
     if id_ is None and not required:
         return ""
     if not isinstance(id_, str) or not (id_ or not required) or len(id_) > MAX_ID:
         raise InputError(
-            f"{path}.{name} is {_show(id_)}, "
-            f"expected a text of 1 to {MAX_ID} characters"
+            f"{path}.{name} is {show(id_)}, expected a text of 1 to {MAX_ID} characters"
         )
     return id_
 
@@ -194,10 +205,11 @@ def _list(value: Mapping[str, Any], name: str) -> Sequence[Any]:
     if items is None:
         return ()
     if not isinstance(items, list):
-        raise InputError(f"$.{name} is {_show(items)}, expected a list")
+        raise InputError(f"$.{name} is {show(items)}, expected a list")
     return items
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
+    """A value for an error's words: short, however long it is."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

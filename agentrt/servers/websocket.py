@@ -14,7 +14,7 @@ import trio
 from attrs import define, field
 
 from agentrt.agui.codec import Dialect, encode_interrupt
-from agentrt.agui.intake import RunInput, dialect_of, read_run_input
+from agentrt.agui.intake import RunInput, dialect_of, read_id, read_run_input, show
 from agentrt.core.errors import AgentRTError, InputError, RuntimeClosedError
 from agentrt.core.extras import from_extra
 from agentrt.events.types import Resync
@@ -223,7 +223,7 @@ class Connection:
             operation = OPERATIONS.get(str(name))
             if operation is None:
                 known = ", ".join(OPERATIONS)
-                raise InputError(f"op is {name!r}, expected one of {known}")
+                raise InputError(f"op is {show(name)}, expected one of {known}")
             reply = await operation(self, request)
         except AgentRTError as error:
             return {"id": id_, "ok": False, "error": error_body(error)}
@@ -234,7 +234,7 @@ class Connection:
         thread_id = _thread(request)
         since = request.get("since")
         if since is not None and (type(since) is not int or since < 0):
-            raise InputError(f"since is {since!r}, expected a number from 0")
+            raise InputError(f"since is {show(since)}, expected a number from 0")
         if len(self._readers) >= MAX_SUBSCRIPTIONS and thread_id not in self._readers:
             raise InputError(f"this connection has {MAX_SUBSCRIPTIONS} subscriptions")
         status = await self._runtime.status(thread_id, agent=_agent(request))
@@ -278,7 +278,7 @@ class Connection:
     async def stop(self, request: Mapping[str, Any]) -> Reply:
         run_id = request.get("runId")
         if run_id is not None and not isinstance(run_id, str):
-            raise InputError(f"runId is {run_id!r}, expected a text")
+            raise InputError(f"runId is {show(run_id)}, expected a text")
         await trio.lowlevel.checkpoint()
         return {"stopped": self._runtime.stop(_thread(request), run_id)}
 
@@ -366,18 +366,13 @@ def _read(text: str | bytes) -> Mapping[str, Any]:
 
 
 def _thread(request: Mapping[str, Any]) -> str:
-    thread_id = request.get("threadId")
-    if not isinstance(thread_id, str) or not 0 < len(thread_id) <= 256:
-        raise InputError(
-            f"threadId is {thread_id!r}, expected a text of 1 to 256 characters"
-        )
-    return thread_id
+    return read_id(request, "threadId", required=True)
 
 
 def _agent(request: Mapping[str, Any]) -> str:
     agent = request.get("agent", DEFAULT_AGENT)
     if not isinstance(agent, str):
-        raise InputError(f"agent is {agent!r}, expected a text")
+        raise InputError(f"agent is {show(agent)}, expected a text")
     return agent
 
 
@@ -389,7 +384,8 @@ def _input(request: Mapping[str, Any]) -> RunInput:
     thread_id = request.get("threadId", wanted.conversation_id)
     if thread_id != wanted.conversation_id:
         raise InputError(
-            f"threadId is {thread_id!r} and input.threadId {wanted.conversation_id!r}"
+            f"threadId is {show(thread_id)}, and input.threadId is "
+            f"{show(wanted.conversation_id)}: expected the same"
         )
     return wanted
 

@@ -141,6 +141,12 @@ ERRORS: Final[Mapping[str, tuple[str | bytes, str, str]]] = {
     "a JSON text": ('"ping"', BAD, "str, expected an object"),
     "nesting without end": ("[" * 100_000, BAD, "no JSON"),
     "a number of 5000 digits": ("1" * 5000, BAD, "no JSON"),
+    "an endless thread id": (
+        json.dumps({"op": "status", "threadId": "t" * 100_000}),
+        BAD,
+        "expected a text of 1 to 256 characters",
+    ),
+    "an endless op": (json.dumps({"op": "o" * 100_000}), BAD, "expected one of"),
 }
 
 
