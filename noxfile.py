@@ -19,7 +19,7 @@ def install(session: nox.Session, *groups: str) -> None:
     """The package as it is here, with what some of its dependency groups name."""
     project = nox.project.load_toml(ROOT / "pyproject.toml")
     named = nox.project.dependency_groups(project, *groups)
-    extras = "[cli,testing]"
+    extras = "[cli,process,testing]"
     wanted = [name for name in named if not name.startswith("agentrt[")]
     session.install("-e", f".{extras}", *wanted)
 

@@ -73,12 +73,17 @@ def _make_loop(agent: "Agent") -> Loop:
         memory=agent.memory,
         pauses=agent.pauses,
         policies=(sensitive_policy, *own),
-        slots=agent.slots,
+        slots=_all_slots(agent),
         system=agent.system,
         options=agent.options,
         max_iterations=agent.max_iterations,
         deadlines=agent.deadlines,
     )
+
+
+def _all_slots(agent: "Agent") -> Mapping[str, Slot]:
+    of_filters = {k: slot for each in agent.filters for k, slot in each.slots.items()}
+    return {**of_filters, **agent.slots}
 
 
 def _make_turn(agent: "Agent") -> Inner[TurnRequest, TurnOutcome]:

@@ -4,6 +4,7 @@ The chat and tool chains, compiled once. Each model call becomes events on its w
 the token transforms lie between the model and whoever listens.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from agentrt.core.chat import (
     ReasoningDelta,
     TextDelta,
 )
-from agentrt.core.context import Context
+from agentrt.core.context import Context, is_framework_key
 from agentrt.core.errors import describe
 from agentrt.events.types import Event, ModelFinished, ModelStarted
 from agentrt.filters.base import (
@@ -35,6 +36,9 @@ from agentrt.tools.base import Tool, ToolResult
 from agentrt.tools.registry import ToolRegistry
 
 __all__ = ["ChatClient"]
+
+
+logger = logging.getLogger(__name__)
 
 
 @define(init=False)
@@ -68,8 +72,8 @@ class ChatClient:
             ToolDefinitionError: a tool cannot work; names all that cannot.
         """
         self.model = model
-        self.tools = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         self.filters = tuple(filters)
+        self.tools = _with_tools_of(self.filters, tools)
         self.model_seconds = model_seconds
         self.tool_seconds = tool_seconds
         chat_hooks = [f.chat for f in self.filters if f.chat is not None]
@@ -118,6 +122,7 @@ class ChatClient:
             content=f"The call was cut after {seconds:g} s, its time limit. "
             "It may have had effects.",
             is_error=True,
+            failure="transient",
         )
 
     def _token_chain(self) -> TokenChain | None:
@@ -215,10 +220,36 @@ class _ModelCall:
 
 
 async def _run(request: ToolRequest, context: Context) -> ToolResult:
-    result = ToolResult.of(await request.tool.run(request.call.arguments, context))
+    returned = await request.tool.run(request.call.arguments, context)
+    result = _own_result(ToolResult.of(returned), request.name)
     if context.tool_returned is not None:
         context.tool_returned(result)
     return result
+
+
+def _with_tools_of(
+    filters: Sequence[Filter],
+    tools: ToolRegistry | Iterable[Tool | Callable[..., Any]],
+) -> ToolRegistry:
+    """All tools, with those that filters bring."""
+    brought = [tool for each in filters for tool in each.tools]
+    if isinstance(tools, ToolRegistry) and not brought:
+        return tools
+    return ToolRegistry([*tools, *brought])
+
+
+def _own_result(result: ToolResult, name: str) -> ToolResult:
+    """What a tool returned, without the writes that it may not make."""
+    if not result.writes:
+        return result
+    if result.is_error:
+        return evolve(result, writes={})
+    closed = [key for key in result.writes if is_framework_key(key)]
+    if not closed:
+        return result
+    logger.warning("tool %r wrote %r, which belong to agentrt: dropped", name, closed)
+    kept = {k: v for k, v in result.writes.items() if k not in closed}
+    return evolve(result, writes=kept)
 
 
 def _mended(request: ChatRequest) -> ChatRequest:

@@ -7,6 +7,7 @@ limit. `ChatMemory.append` knows messages by id, so saving twice is harmless.
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import trio
@@ -17,10 +18,10 @@ from agentrt.agent.approval import ApprovalPolicy
 from agentrt.agent.client import ChatClient
 from agentrt.agent.gate import Gate, Refused
 from agentrt.agent.pause import apply_answers
-from agentrt.agent.tool_batch import ToolBatch, storable
+from agentrt.agent.tool_batch import Ended, ToolBatch, storable
 from agentrt.agent.turn import TurnAccount
 from agentrt.core.chat import ChatRequest, ChatResponse, add_usage
-from agentrt.core.context import Context, Slot, fold_writes
+from agentrt.core.context import STOP_KEY, Context, Slot, fold_writes
 from agentrt.core.errors import AgentRTError, ModelError, describe
 from agentrt.core.ids import new_id
 from agentrt.core.messages import AssistantMessage, ToolCall, ToolMessage
@@ -345,10 +346,29 @@ class Loop:
 
     def _next(
         self, batch: ToolBatch, message: AssistantMessage, account: TurnAccount
-    ) -> NextIteration:
+    ) -> IterationResponse:
+        """The next iteration, unless the batch has ended the turn."""
         ended = batch.ended(message.tool_calls)
         self._fold([each.message.writes for each in ended], account)
+        completed = partial(
+            TurnCompleted,
+            usage=add_usage(account.usage),
+            calls=tuple(account.calls),
+        )
+        stopped_by = account.values.get(STOP_KEY)
+        if stopped_by is not None:
+            text, by = message.text, str(stopped_by)
+            return completed(text=text, message=message, stopped_by=by)
+        if self._is_direct(ended):
+            text = "\n".join(each.message.text for each in ended)
+            return completed(text=text, returned_direct=True)
         return NextIteration(messages=[storable(each.message) for each in ended])
+
+    def _is_direct(self, ended: Sequence[Ended]) -> bool:
+        """Whether all results are the answer: one that failed or was denied is not."""
+        tools = [self.client.tools.find(each.record.name) for each in ended]
+        direct = all(tool is not None and tool.return_direct for tool in tools)
+        return direct and all(each.record.status == "ok" for each in ended)
 
 
 def _left_open(call: ToolCall, discarded: Collection[str]) -> ToolMessage:

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import Any
 
 import trio
@@ -18,7 +19,7 @@ from attrs import define, evolve, field, frozen
 from agentrt.agent.client import ChatClient
 from agentrt.agent.gate import Refused
 from agentrt.agent.history import CUT, NOT_STARTED, denied_text, synthetic_result
-from agentrt.core.context import Context
+from agentrt.core.context import Context, is_framework_key
 from agentrt.core.errors import ToolError, describe
 from agentrt.core.messages import ToolCall, ToolMessage
 from agentrt.core.outcomes import CallRecord, CallStatus
@@ -26,6 +27,7 @@ from agentrt.core.parts import Content
 from agentrt.events.types import Event, ToolReturned
 from agentrt.filters.base import ToolRequest
 from agentrt.tools.base import ToolResult
+from agentrt.tools.failures import failure_kind
 
 __all__ = ["Ended", "ToolBatch"]
 
@@ -120,12 +122,34 @@ class ToolBatch:
             call_id=call.id,
             tool_returned=partial(self._returned.__setitem__, call.id),
         )
-        self._end_with(call, await self._invoke(request, context))
+        self._end_with(call, await self._invoke_with_retry(request, context))
         ended.set()
+
+    async def _invoke_with_retry(
+        self, request: ToolRequest, context: Context
+    ) -> ToolResult:
+        """The whole tool chain again, while it fails for a time and may be retried."""
+        retry = request.tool.retry
+        for attempt in count():
+            self._returned.pop(request.call.id, None)
+            result = await self._invoke(request, context)
+            if (
+                retry is None
+                or result.failure != "transient"
+                or attempt >= retry.max_retries
+            ):
+                return result
+            await trio.sleep(retry.initial_seconds * 2.0**attempt)
+        raise AssertionError("the count has no end")
 
     def _end_with(self, call: ToolCall, result: ToolResult) -> None:
         status: CallStatus = "error" if result.is_error else "ok"
-        writes = {} if result.is_error else dict(result.writes)
+        # An error writes nothing, save what a filter counts of it.
+        writes = {
+            key: value
+            for key, value in result.writes.items()
+            if not result.is_error or is_framework_key(key)
+        }
         message = ToolMessage(
             call_id=call.id,
             name=call.name,
@@ -147,7 +171,11 @@ class ToolBatch:
                 raise
             if not isinstance(error, ToolError):
                 logger.warning("tool %r failed", request.name, exc_info=error)
-            return ToolResult(content=f"error: {describe(error)}", is_error=True)
+            return ToolResult(
+                content=f"error: {describe(error)}",
+                is_error=True,
+                failure=failure_kind(error),
+            )
 
     def _end(
         self, message: ToolMessage, arguments: Mapping[str, Any], status: CallStatus

@@ -19,11 +19,13 @@ from agentrt.core.chat import (
 )
 from agentrt.core.context import (
     FRAMEWORK_PREFIX,
+    STOP_KEY,
     Context,
     Folded,
     Leftover,
     Slot,
     fold_writes,
+    is_framework_key,
 )
 from agentrt.core.converter import (
     from_json,
@@ -93,6 +95,7 @@ from agentrt.core.outcomes import (
     CallStatus,
     Decision,
     Deny,
+    FailureKind,
     Interrupt,
     PauseSnapshot,
     Reply,
@@ -118,6 +121,7 @@ from agentrt.core.parts import (
 __all__ = [
     "FRAMEWORK_PREFIX",
     "SNAPSHOT_VERSION",
+    "STOP_KEY",
     "AgentRTError",
     "AnswerError",
     "Approve",
@@ -137,6 +141,7 @@ __all__ = [
     "DeltaSink",
     "Deny",
     "EmptyCompletionError",
+    "FailureKind",
     "FallbackReport",
     "FilePart",
     "FilterProtocolError",
@@ -195,6 +200,7 @@ __all__ = [
     "from_json",
     "image_part",
     "is_assistant",
+    "is_framework_key",
     "is_system",
     "is_tool",
     "is_user",

@@ -15,15 +15,21 @@ from agentrt.core.ids import new_id
 
 __all__ = [
     "FRAMEWORK_PREFIX",
+    "STOP_KEY",
     "Context",
     "Folded",
     "Leftover",
     "Slot",
     "fold_writes",
+    "is_framework_key",
 ]
 
 FRAMEWORK_PREFIX: Final = "agentrt/"
-"""Keys of ours: no tool may write one."""
+"""Keys of ours and of filters: no tool may write one."""
+
+STOP_KEY: Final = "agentrt/stop"
+"""Written by a filter's tool hook: the turn ends, completed, when the batch is over.
+The value says who stopped it, as a text."""
 
 
 @frozen(kw_only=True)
@@ -99,6 +105,11 @@ class Folded:
     """One line for each write that did not go in as its author meant it."""
 
 
+def is_framework_key(key: Any) -> bool:
+    """Whether only we and filters may write this key."""
+    return isinstance(key, str) and key.startswith(FRAMEWORK_PREFIX)
+
+
 def fold_writes(
     values: Mapping[str, Any],
     writes: Iterable[Mapping[str, Any]],
@@ -106,9 +117,8 @@ def fold_writes(
 ) -> Folded:
     """The values after a batch, with the writes of its calls in call order.
 
-    A reducer that raises leaves the value as it was; so does a write to a key of ours,
-    or to one that is no text.
-    All are told in `conflicts`, as is a key without a slot that two calls wrote.
+    A reducer that raises leaves the value as it was; so does a key that is no text.
+    Both are told in `conflicts`, as is a key without a slot that two calls wrote.
     """
     new = dict(values)
     conflicts: list[str] = []
@@ -130,8 +140,6 @@ def _fold_one(
     """Take one write into `new`; why it did not go in, or None."""
     if not isinstance(key, str):
         return f"{key!r} is no text, as a key must be: the write was dropped"
-    if key.startswith(FRAMEWORK_PREFIX):
-        return f"{key!r} belongs to agentrt: the write was dropped"
     slot = slots.get(key)
     if slot is None:
         new[key] = value

@@ -31,7 +31,7 @@ AgentRTError
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 __all__ = [
     "AgentRTError",
@@ -62,6 +62,9 @@ __all__ = [
     "UnknownAgentError",
     "describe",
 ]
+
+
+FAILURE_KINDS: Final = ("semantic", "transient", "environment")
 
 
 class AgentRTError(Exception):
@@ -183,9 +186,21 @@ class ToolDefinitionError(AgentRTError):
 
 
 class ToolError(AgentRTError):
-    """Raise it in a tool: its message is what the model reads."""
+    """Raise it in a tool: its message is what the model reads.
+
+    `kind` is `semantic` (the call is wrong), `transient` (the same call may succeed
+    later) or `environment` (credentials, quota, disk: a person may set it right).
+    """
 
     code = "tool_error"
+
+    def __init__(self, message: str, *, kind: str = "semantic") -> None:
+        if kind not in FAILURE_KINDS:
+            raise ValueError(
+                f"kind is {kind!r}, expected one of {', '.join(FAILURE_KINDS)}"
+            )
+        super().__init__(message)
+        self.kind = kind
 
 
 class FilterProtocolError(AgentRTError):

@@ -20,6 +20,7 @@ __all__ = [
     "CallStatus",
     "Decision",
     "Deny",
+    "FailureKind",
     "Interrupt",
     "PauseSnapshot",
     "Reply",
@@ -35,6 +36,12 @@ __all__ = [
 CallStatus: TypeAlias = Literal[
     "ok", "error", "denied", "replied", "cut", "not_started"
 ]
+
+
+FailureKind: TypeAlias = Literal["semantic", "transient", "environment"]
+"""Why a tool call failed: the call itself is wrong; it may succeed if it is made again;
+something around it is missing (credentials, quota, disk) that a person may set right.
+"""
 
 
 @frozen(kw_only=True)
@@ -67,6 +74,12 @@ class TurnCompleted:
     usage: Sequence[Usage] = ()
     calls: Sequence[CallRecord] = ()
     """Of this turn, in call order."""
+
+    stopped_by: str = ""
+    """Who ended the turn before the model had done so: a filter's name; else ""."""
+
+    returned_direct: bool = False
+    """The text is what tools returned, which were declared `return_direct`."""
 
 
 @frozen(kw_only=True)

@@ -29,7 +29,7 @@ import trio
 from attrs import define, field, frozen
 
 from agentrt.core.chat import ChatRequest, ChatResponse, Delta
-from agentrt.core.context import Context
+from agentrt.core.context import Context, Slot
 from agentrt.core.errors import FilterProtocolError
 from agentrt.core.messages import Message, ToolCall
 from agentrt.core.outcomes import (
@@ -238,6 +238,13 @@ class Filter:
     tool: Hook[ToolUse] | None = None
     tokens: Callable[[], TokenTransform] | None = None
     """Makes a new transform for each model stream."""
+
+    tools: Sequence[Tool] = ()
+    """What the model may call beside the agent's own tools."""
+
+    slots: Mapping[str, Slot] = field(factory=dict)
+    """How what its tool hooks write becomes one value, by key. A hook writes by setting
+    a response with `writes`; keys that begin with `agentrt/` are closed to tools."""
 
 
 def compile_hooks(

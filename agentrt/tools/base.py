@@ -6,18 +6,21 @@ tool boundary of `agent/tool_batch.py`, and in no tool.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, overload
+from typing import Any, Final, NoReturn, overload
 
+import trio
 from attrs import field, frozen
 
 from agentrt.core.chat import ToolSpec
 from agentrt.core.context import Context
+from agentrt.core.errors import ToolError
 from agentrt.core.messages import text_of_value
+from agentrt.core.outcomes import FailureKind
 from agentrt.core.parts import Content, FilePart, NativePart, TextPart
 from agentrt.tools.signature import read_signature
-from agentrt.tools.workers import runner
+from agentrt.tools.workers import Isolation, runner
 
-__all__ = ["Tool", "ToolResult", "tool"]
+__all__ = ["Tool", "ToolHints", "ToolResult", "ToolRetry", "tool"]
 
 
 @frozen(kw_only=True)
@@ -28,6 +31,9 @@ class ToolResult:
     """For the model to read."""
 
     is_error: bool = False
+    failure: FailureKind | None = None
+    """Of an error: why. None is `semantic`."""
+
     writes: Mapping[str, Any] = field(factory=dict)
     """State slots that this call changes: see `fold_writes`. Errors write nothing."""
 
@@ -51,6 +57,50 @@ def _is_content(value: Any) -> bool:
 
 
 @frozen(kw_only=True)
+class ToolRetry:
+    """How a failed call is made again, where its failure is transient.
+
+    Its author promises that calling twice does no more than calling once.
+    """
+
+    max_retries: int = 2
+    """Beyond the first try."""
+
+    initial_seconds: float = 0.2
+    """Before the first retry; doubled before each one after it."""
+
+
+@frozen(kw_only=True)
+class ToolHints:
+    """What a tool does to the world, as its author says: MCP's tool annotations.
+
+    None is not said. A hint is no promise of somebody who is not trusted.
+    """
+
+    read_only: bool | None = None
+    destructive: bool | None = None
+    """It may delete or overwrite, and not only add."""
+
+    idempotent: bool | None = None
+    open_world: bool | None = None
+    """It reaches beyond this system: the web, mail, a shell."""
+
+
+NO_HINTS: Final = ToolHints()
+
+
+async def _elsewhere(arguments: Mapping[str, Any], context: Context) -> NoReturn:
+    await trio.lowlevel.checkpoint()
+    raise ToolError("this tool does not run here: its result comes as a reply")
+
+
+def _retry(value: "ToolRetry | bool | None") -> "ToolRetry | None":
+    if value is True:
+        return ToolRetry()
+    return None if value is False else value
+
+
+@frozen(kw_only=True)
 class Tool:
     """Something that a model may call.
 
@@ -63,9 +113,12 @@ class Tool:
     parameters: Mapping[str, Any] = field(factory=lambda: dict(NO_PARAMETERS))
     """A JSON Schema of type object."""
 
-    run: Callable[[Mapping[str, Any], Context], Awaitable[Any]] = field(repr=False)
+    run: Callable[[Mapping[str, Any], Context], Awaitable[Any]] = field(
+        default=_elsewhere, repr=False
+    )
     """Called with checked arguments. Returns a `ToolResult`, or what `ToolResult.of`
-    makes one of."""
+    makes one of. A tool without it runs elsewhere, as in a browser: each call pauses
+    the turn until its result comes as a `Reply`."""
 
     sensitive: bool = False
     """Each call waits for a person to approve it."""
@@ -79,9 +132,22 @@ class Tool:
     fatal: bool = False
     """An unexpected exception ends the run, and not only this call."""
 
-    tags: frozenset[str] = frozenset()
+    retry: ToolRetry | None = field(default=None, converter=_retry)
+    """A transient failure is not told to the model but tried again; True is twice."""
+
+    return_direct: bool = False
+    """Its result is the answer: the model is not asked again, if all calls of the
+    batch are such and none failed."""
+
+    hints: ToolHints = NO_HINTS
+    tags: frozenset[str] = field(default=frozenset(), converter=frozenset)
     function: Callable[..., Any] | None = field(default=None, repr=False, eq=False)
     """What `@tool` was put on."""
+
+    @property
+    def runs_elsewhere(self) -> bool:
+        """Whether there is only a schema: its results come from outside."""
+        return self.run is _elsewhere
 
     @property
     def spec(self) -> ToolSpec:
@@ -113,6 +179,10 @@ def tool(
     serial: bool = False,
     timeout_seconds: float | None = None,
     fatal: bool = False,
+    retry: ToolRetry | bool = False,
+    return_direct: bool = False,
+    hints: ToolHints = NO_HINTS,
+    isolation: Isolation = "thread",
     tags: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
@@ -124,7 +194,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     or by `Annotated[str, "what it is"]`; constraints go with them, as in
     `Annotated[int, Param("how many", minimum=1, maximum=50)]`. A parameter without a
     default is required. One annotated as `Context` gets the call's context and is not
-    shown to the model. A function that is not async runs in a worker thread.
+    shown to the model. A function that is not async runs in a worker thread; with
+    `isolation="process"`, in a process of its own that is killed when the call is cut.
 
     Raises:
         ToolDefinitionError: an option or the signature cannot work; says which.
@@ -138,13 +209,12 @@ def _make(function: Callable[..., Any], **options: Any) -> Tool:
     signature = read_signature(function)
     name = options.pop("name", None) or signature.name
     description = options.pop("description", None)
-    tags = frozenset(options.pop("tags", ()))
+    isolation = options.pop("isolation", "thread")
     return Tool(
         name=name,
         description=signature.description if description is None else description,
         parameters=signature.parameters,
-        run=runner(function, signature),
+        run=runner(function, signature, isolation),
         function=function,
-        tags=tags,
         **options,
     )

@@ -10,7 +10,7 @@ from attrs import define
 from agentrt.core.chat import ToolSpec
 from agentrt.core.errors import ToolDefinitionError
 from agentrt.tools.arguments import ArgumentChecker, Checked, schema_fault
-from agentrt.tools.base import Tool, tool
+from agentrt.tools.base import Tool, ToolRetry, tool
 
 __all__ = ["ToolRegistry"]
 
@@ -86,8 +86,31 @@ def _faults(each: Tool) -> Iterable[str]:
     if not NAME.fullmatch(each.name):
         yield f"{where}: a name has 1 to 64 letters, digits, '_' or '-'"
     seconds = each.timeout_seconds
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if seconds is not None and not (is_number and 0 < seconds < float("inf")):
+    if seconds is not None and not _is_seconds(seconds):
         yield f"{where}: timeout_seconds is {seconds!r}, expected seconds above 0"
+    yield from _retry_faults(where, each.retry)
+    if each.runs_elsewhere and (each.return_direct or each.retry is not None):
+        yield f"{where} runs elsewhere: return_direct and retry do nothing for it"
     if (fault := schema_fault(each.parameters)) is not None:
         yield f"{where}: {fault}"
+
+
+def _retry_faults(where: str, retry: Any) -> Iterable[str]:
+    if retry is None:
+        return
+    if not isinstance(retry, ToolRetry):
+        yield f"{where}: retry is {retry!r}, expected True, False or a ToolRetry"
+        return
+    count = retry.max_retries
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        yield f"{where}: retry.max_retries is {count!r}, expected 1 or more"
+    if not _is_seconds(retry.initial_seconds):
+        yield (
+            f"{where}: retry.initial_seconds is {retry.initial_seconds!r}, "
+            "expected seconds above 0"
+        )
+
+
+def _is_seconds(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 < value < float("inf")

@@ -1,28 +1,50 @@
 """Running a tool's function: an async one here, any other in a worker thread.
 
 A thread cannot be stopped. When the call is cancelled the thread is left to itself, and
-that is reported to the run, whose audit names it.
+that is reported to the run, whose audit names it. Where that will not do, a function
+runs in a process, which is killed. The only door to trio-parallel.
 """
 
+import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import trio
 from attrs import define, field
 
 from agentrt.core.context import Context, Leftover
+from agentrt.core.errors import ToolDefinitionError
+from agentrt.core.extras import from_extra
 from agentrt.tools.signature import Signature
 
-__all__ = ["run_in_thread", "runner"]
+__all__ = ["Isolation", "run_in_process", "run_in_thread", "runner"]
+
+Isolation: TypeAlias = Literal["thread", "process"]
 
 
 def runner(
-    function: Callable[..., Any], signature: Signature
+    function: Callable[..., Any], signature: Signature, isolation: Isolation = "thread"
 ) -> Callable[[Mapping[str, Any], Context], Awaitable[Any]]:
-    """What runs `function` with the arguments that a model gave."""
-    if is_async(function):
+    """What runs `function` with the arguments that a model gave.
+
+    Raises:
+        ToolDefinitionError: it cannot run in a process, and is to.
+    """
+    if isolation == "process":
+        place = _place(function, signature)
+
+        async def run(arguments: Mapping[str, Any], context: Context) -> Any:
+            bound = signature.bind(arguments, context)
+            return await run_in_process(place, bound)
+
+    elif isolation != "thread":
+        raise ToolDefinitionError(
+            f"tool {signature.name!r}: isolation is {isolation!r}, "
+            "expected 'thread' or 'process'"
+        )
+    elif is_async(function):
 
         async def run(arguments: Mapping[str, Any], context: Context) -> Any:
             return await function(**signature.bind(arguments, context))
@@ -83,3 +105,49 @@ async def run_in_thread(
             leftover = Leftover(name=name, is_running=lambda: work.is_running)
             context.leave_behind(leftover)
     return result
+
+
+Place: TypeAlias = tuple[str, str]
+"""A module and a name in it: how another process finds a function."""
+
+
+def _place(function: Callable[..., Any], signature: Signature) -> Place:
+    where = f"tool {signature.name!r} with isolation='process'"
+    if is_async(function):
+        raise ToolDefinitionError(f"{where} is async: it would run here, so leave it")
+    if signature.context_name is not None:
+        raise ToolDefinitionError(
+            f"{where} takes a Context, which cannot go to another process"
+        )
+    name = getattr(function, "__qualname__", "")
+    if not name or "<" in name:
+        raise ToolDefinitionError(
+            f"{where} is {name or function!r}: another process finds only what is "
+            "defined at the top of a module"
+        )
+    return function.__module__, name
+
+
+async def run_in_process(place: Place, arguments: Mapping[str, Any]) -> Any:
+    """Run a function in a worker process, which is killed when this is cancelled.
+
+    Arguments and result are pickled. Processes are kept for the next call; as many work
+    at once as there are CPUs.
+
+    Raises:
+        ModuleNotFoundError: the extra `process` is not installed.
+    """
+    with from_extra("process"):
+        trio_parallel = importlib.import_module("trio_parallel")
+    return await trio_parallel.run_sync(
+        _call_there, place, dict(arguments), kill_on_cancel=True
+    )
+
+
+def _call_there(place: Place, arguments: dict[str, Any]) -> Any:
+    """In the other process: find the function, through the tool made of it."""
+    module, name = place
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return getattr(found, "function", found)(**arguments)

@@ -324,3 +324,54 @@ async def test_a_tools_own_limit_wins_over_the_clients(
 def test_tools_that_cannot_work_are_refused_when_the_client_is_made() -> None:
     with pytest.raises(ToolDefinitionError, match="2 tools are named 'add'"):
         client(ScriptedModel([]), tools=[add, add])
+
+
+def a_filter_with(tool_hook: Any, **more: Any) -> Filter:
+    return Filter(name="f", tool=tool_hook, **more)
+
+
+async def test_a_tool_cannot_write_a_key_of_the_framework(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """X16: but a filter around it can."""
+
+    @tool
+    async def write() -> ToolResult:
+        """Write what it may not."""
+        await trio.lowlevel.checkpoint()
+        return ToolResult(writes={"agentrt/x": 1, "mine": 2})
+
+    @hook
+    async def count(call: ToolUse) -> AsyncIterator[None]:
+        yield
+        writes = {**call.response.writes, "agentrt/seen": 1}
+        call.response = evolve(call.response, writes=writes)
+
+    made = client(ScriptedModel([]), tools=[write], filters=[a_filter_with(count)])
+    request = ToolRequest(call=ToolCall(id="c", name="write"), tool=write)
+    result = await made.invoke_tool(request, Context(conversation_id="c"))
+    assert result.writes == {"mine": 2, "agentrt/seen": 1}
+    assert "['agentrt/x'], which belong to agentrt" in caplog.text
+
+
+async def test_an_error_writes_nothing() -> None:
+    @tool
+    async def write() -> ToolResult:
+        """Fail."""
+        await trio.lowlevel.checkpoint()
+        return ToolResult(is_error=True, writes={"mine": 2})
+
+    made = client(ScriptedModel([]), tools=[write])
+    request = ToolRequest(call=ToolCall(id="c", name="write"), tool=write)
+    result = await made.invoke_tool(request, Context(conversation_id="c"))
+    assert result.writes == {}
+
+
+def test_a_filter_brings_its_tools() -> None:
+    @tool
+    async def search() -> str:
+        """Search."""
+        return ""
+
+    made = client(ScriptedModel([]), filters=[Filter(name="f", tools=[search])])
+    assert [each.name for each in made.tools] == ["search"]

@@ -63,14 +63,6 @@ def test_a_reducer_that_raises_leaves_the_value_as_it_was() -> None:
     ]
 
 
-def test_keys_of_the_framework_cannot_be_written() -> None:
-    """X16"""
-    slots = {"agentrt/x": APPEND}
-    folded = fold_writes({"agentrt/x": 1}, [{"agentrt/x": 2}], slots)
-    assert folded.values == {"agentrt/x": 1}
-    assert folded.conflicts == ["'agentrt/x' belongs to agentrt: the write was dropped"]
-
-
 def test_a_key_that_is_no_text_is_dropped_and_told() -> None:
     writes: list[Any] = [{1: 2, "a": 3}]
     folded = fold_writes({}, writes, {})

@@ -4,9 +4,11 @@ Real threads take real time, so order is made by events and not by a clock.
 """
 
 import contextvars
+import os
 import threading
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from attrs import define, field
 
 from agentrt.agent.agent import Agent
 from agentrt.core.context import Context, Leftover
+from agentrt.core.errors import ToolDefinitionError
 from agentrt.core.outcomes import RunAudit
 from agentrt.events.types import Envelope, RunCancelled
 from agentrt.runtime.runtime import open_runtime
@@ -171,3 +174,82 @@ async def test_threads_of_one_runtime_are_counted_by_its_own_limiter() -> None:
         assert limiter.borrowed_tokens == 1
         nursery.cancel_scope.cancel()
     await gate.wait_done()
+
+
+# Functions for a process are found by name, so they stand at the top of this module.
+
+
+def spin_for_ever(path: str) -> None:
+    """Never ends, and says so in a pipe."""
+    Path(path).write_text(str(os.getpid()))
+    while True:
+        pass
+
+
+@tool(isolation="process")
+def divide(a: int, b: int) -> float:
+    """Divide."""
+    return a / b
+
+
+@tool(isolation="process")
+def die() -> None:
+    """End the process."""
+    os._exit(1)
+
+
+@pytest.mark.integration
+async def test_a_tool_runs_in_a_process_of_its_own() -> None:
+    context = Context(conversation_id="c")
+    assert await divide.run({"a": 6, "b": 4}, context) == 1.5
+    with pytest.raises(ZeroDivisionError):
+        await divide.run({"a": 6, "b": 0}, context)
+    assert divide(a=1, b=2) == 0.5
+
+
+@pytest.mark.integration
+async def test_a_process_is_killed_when_its_call_is_cut(tmp_path: Path) -> None:
+    """A thread would spin on."""
+    told = trio.Path(tmp_path / "pid")
+    os.mkfifo(told)
+    spin = tool(isolation="process")(spin_for_ever)
+    async with trio.open_nursery() as nursery:
+        context = Context(conversation_id="c")
+        nursery.start_soon(spin.run, {"path": str(told)}, context)
+        pid = int(await told.read_text())  # waits until somebody writes
+        nursery.cancel_scope.cancel()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@pytest.mark.integration
+async def test_a_process_that_dies_is_a_failed_call() -> None:
+    model = ScriptedModel([call("die"), "ok"])
+    outcome = await Agent(model=model, tools=[die]).run("go")
+    assert [each.status for each in outcome.calls] == ["error"]
+
+
+def with_context(context: Context) -> None:
+    """Takes a context."""
+
+
+async def not_blocking() -> None:
+    """Is async."""
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (not_blocking, "is async"),
+        (with_context, "takes a Context"),
+        (lambda: None, "at the top of a module"),
+    ],
+)
+def test_what_cannot_run_in_a_process_is_refused(function: Any, why: str) -> None:
+    with pytest.raises(ToolDefinitionError, match=why):
+        tool(isolation="process", name="it")(function)
+
+
+def test_an_unknown_isolation_is_refused() -> None:
+    with pytest.raises(ToolDefinitionError, match="expected 'thread' or 'process'"):
+        tool(isolation="fibre")(with_context)  # type: ignore[call-overload]
