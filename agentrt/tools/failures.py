@@ -41,7 +41,7 @@ def failure_kind(error: BaseException) -> FailureKind:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what led to it, also where that is hidden; of a group, its first."""
+    """The error and what led to it, hidden or not; of a group, its first."""
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
