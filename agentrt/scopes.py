@@ -46,6 +46,10 @@ class Deadlines:
     tool_seconds: float | None = None
     """For a tool that names none of its own. It fails the call, not the turn."""
 
+    human_seconds: float | None = None
+    """For approvers to decide on a call, and for people to answer a pause. An answer
+    that comes later is a denial."""
+
 
 @contextmanager
 def deadline(name: str, seconds: float | None, *, cut: str = "") -> Iterator[None]:

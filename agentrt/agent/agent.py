@@ -4,16 +4,21 @@ An agent is a definition. All state of a turn is in the turn, all state of a
 conversation in the stores, so one agent serves any number of conversations at once.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from attrs import Attribute, Factory, define, evolve, field, frozen
 
 from agentrt.agent.answers import answer_filter
-from agentrt.agent.approval import ApprovalPolicy, sensitive_policy
+from agentrt.agent.approval import ApprovalPolicy
+from agentrt.agent.approvers import Approval
+from agentrt.agent.calls import Calls
 from agentrt.agent.client import ChatClient
+from agentrt.agent.gate import Gate
 from agentrt.agent.loop import Loop
 from agentrt.agent.pause import check_answers
+from agentrt.agent.turn import TurnLedger
 from agentrt.core.context import Context, Slot
 from agentrt.core.errors import (
     NotPausedError,
@@ -22,6 +27,7 @@ from agentrt.core.errors import (
 )
 from agentrt.core.ids import new_id
 from agentrt.core.messages import Message, user_messages, with_edits
+from agentrt.core.options import TurnOptions
 from agentrt.core.outcomes import Decision, PauseSnapshot, TurnOutcome, TurnPaused
 from agentrt.events.types import EventSink
 from agentrt.filters.base import (
@@ -50,6 +56,20 @@ def _registry(
     return tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
 
 
+def _approval(
+    value: Approval | ApprovalPolicy | Sequence[ApprovalPolicy] | None,
+) -> Approval:
+    match value:
+        case Approval():
+            return value
+        case None:
+            return Approval()
+        case _ if callable(value):
+            return Approval(policies=(value,))
+        case _:
+            return Approval(policies=tuple(value))
+
+
 def _not_below_0(_: Any, attribute: "Attribute[int]", value: int) -> None:
     if value < 0:
         raise ValueError(f"{attribute.name} is {value}, expected 0 or more")
@@ -66,14 +86,23 @@ def _make_client(agent: "Agent") -> ChatClient:
     )
 
 
-def _make_loop(agent: "Agent") -> Loop:
-    own = () if agent.approval is None else (agent.approval,)
-    return Loop(
+def _make_calls(agent: "Agent") -> Calls:
+    return Calls(
         client=agent.client,
+        gate=Gate(agent.client.tools, agent.approval, agent.deadlines.human_seconds),
         memory=agent.memory,
         pauses=agent.pauses,
-        policies=(sensitive_policy, *own),
         slots=_all_slots(agent),
+        pause_on_environment=agent.pause_on_environment,
+        clock=agent.clock,
+    )
+
+
+def _make_loop(agent: "Agent") -> Loop:
+    return Loop(
+        client=agent.client,
+        calls=agent._calls,
+        memory=agent.memory,
         system=agent.system,
         options=agent.options,
         max_iterations=agent.max_iterations,
@@ -116,8 +145,13 @@ class Agent:
     """Where histories are kept. None: each turn knows only itself."""
 
     pauses: PauseStore = field(factory=InMemoryPauseStore)
-    approval: ApprovalPolicy | None = None
-    """Rules on each call, beside the tool's own `sensitive`; the strictest wins."""
+    approval: Approval = field(factory=Approval, converter=_approval)
+    """Rules on each call, beside the tool's own `sensitive`: a policy, several of them,
+    or an `Approval` with all there is. The strictest wins."""
+
+    pause_on_environment: bool = False
+    """Pause where a call failed for want of something (credentials, quota, disk), for a
+    person to set it right; else the model reads the error."""
 
     max_iterations: int = field(default=DEFAULT_MAX_ITERATIONS, validator=_not_below_0)
     """Batches of tool calls that one turn may run."""
@@ -132,11 +166,17 @@ class Agent:
     slots: Mapping[str, Slot] = field(factory=dict)
     """How the writes of several calls to one key become one value."""
 
+    clock: Callable[[], float] = field(default=time.time, repr=False)
+    """Seconds since the epoch: when a pause began, whether an answer is too late."""
+
     client: ChatClient = field(
         init=False, repr=False, default=Factory(_make_client, takes_self=True)
     )
     """The model and the tools within their filters, without the loop."""
 
+    _calls: Calls = field(
+        init=False, repr=False, default=Factory(_make_calls, takes_self=True)
+    )
     _loop: Loop = field(
         init=False, repr=False, default=Factory(_make_loop, takes_self=True)
     )
@@ -150,6 +190,7 @@ class Agent:
         input: str | Message | Sequence[Message],  # noqa: A002  the field's word for it
         *,
         conversation_id: str | None = None,
+        options: TurnOptions | None = None,
         emit: EventSink | None = None,
         values: Mapping[str, Any] | None = None,
     ) -> TurnOutcome:
@@ -160,14 +201,15 @@ class Agent:
 
         Raises:
             SessionBusyError: a turn of this conversation is running.
-            SessionPausedError: the conversation waits for answers: see `resume`.
+            SessionPausedError: the conversation waits for answers: see `resume` and
+                `discard_pause`.
         """
         conversation_id = conversation_id or new_id()
         with self._occupy(conversation_id):
             waiting = await self.pauses.load(conversation_id)
             if waiting is not None:
                 raise SessionPausedError(conversation_id, waiting.interrupts)
-            request = TurnRequest(messages=user_messages(input))
+            request = TurnRequest(messages=user_messages(input), options=options)
             context = self._context(conversation_id, emit, values)
             return await self.run_turn(request, context)
 
@@ -176,10 +218,13 @@ class Agent:
         conversation_id: str,
         answers: Mapping[str, Decision],
         *,
+        options: TurnOptions | None = None,
         emit: EventSink | None = None,
         values: Mapping[str, Any] | None = None,
     ) -> TurnOutcome:
         """Go on with a paused turn: one answer for each open interrupt, by its id.
+
+        Without `options` the turn keeps those that it had.
 
         Raises:
             NotPausedError: nothing waits.
@@ -189,7 +234,8 @@ class Agent:
         with self._occupy(conversation_id):
             resumption = await self.take_pause(conversation_id, answers)
             context = self._context(conversation_id, emit, values)
-            return await self.run_turn(TurnRequest(resume=resumption), context)
+            request = TurnRequest(resume=resumption, options=options)
+            return await self.run_turn(request, context)
 
     async def run_turn(self, request: TurnRequest, context: Context) -> TurnOutcome:
         """One turn through the turn hooks, for whoever brings the context.
@@ -200,16 +246,17 @@ class Agent:
             paused = {} if request.resume is None else request.resume.snapshot.values
             values = {**self.values, **paused, **context.values}
             context = evolve(context, values=values)
+        context = evolve(context, turn=TurnLedger(context.values))
         outcome: TurnOutcome | None = None
         try:
             outcome = await self._turn(request, context)
         finally:
             if isinstance(outcome, TurnPaused):
-                self._loop.confirm_pause(context)
+                self._calls.confirm_pause(context)
             else:
                 # A hook may have failed, or answered, around a turn that had paused.
                 # What waits in it shields itself.
-                await self._loop.abandon_pause(context)  # noqa: ASYNC102
+                await self._calls.abandon_pause(context)  # noqa: ASYNC102
         assert outcome is not None
         return outcome
 
@@ -225,7 +272,7 @@ class Agent:
         snapshot = await self.pauses.load(conversation_id)
         if snapshot is None:
             raise NotPausedError(conversation_id)
-        check_answers(snapshot.interrupts, answers, self._loop.check_edited)
+        check_answers(snapshot.interrupts, answers, self._calls.gate.fault)
         taken = await self.pauses.take(conversation_id, snapshot.id)
         if taken is None:
             raise NotPausedError(conversation_id)
@@ -234,6 +281,34 @@ class Agent:
     async def paused(self, conversation_id: str) -> PauseSnapshot | None:
         """What the conversation waits for; None if for nothing."""
         return await self.pauses.load(conversation_id)
+
+    async def discard_pause(self, conversation_id: str) -> bool:
+        """Give up a paused turn: its calls count as not answered; False: none waits.
+
+        Raises:
+            SessionBusyError: a turn of the conversation is running.
+        """
+        with self._occupy(conversation_id):
+            waiting = await self.pauses.load(conversation_id)
+            if waiting is not None:
+                await self._calls.discard(waiting)
+            return waiting is not None
+
+    async def is_paused(self, conversation_id: str) -> bool:
+        """Whether the conversation waits for answers."""
+        return await self.paused(conversation_id) is not None
+
+    async def reset(self, conversation_id: str) -> None:
+        """Forget a conversation: its history, its pause, and what was approved in it.
+
+        Raises:
+            SessionBusyError: a turn of it is running.
+        """
+        with self._occupy(conversation_id):
+            await self.pauses.discard(conversation_id)
+            if self.memory is not None:
+                await self.memory.clear(conversation_id)
+            self.approval.forget(conversation_id)
 
     async def history(self, conversation_id: str) -> Sequence[Message]:
         """The messages of a conversation, in order; none without a memory.

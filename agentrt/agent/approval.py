@@ -1,21 +1,36 @@
-"""Who may run a tool: a policy rules on each call before it runs.
+"""Who may run a tool: policies rule on each call before it runs.
 
-The strictest ruling wins, and whatever goes wrong asks a person: nothing that a human
-must decide is decided by silence.
+The strictest ruling wins, and whatever goes wrong asks: nothing that a human must
+decide is decided by silence. What the policies want asked is put to the approvers of
+`agent/approvers.py` first, and then to a person, by a pause.
 """
 
+import inspect
+import json
 import logging
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import TypeAlias
+from fnmatch import fnmatchcase
+from typing import Any, TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
 
 from agentrt.core.context import Context
 from agentrt.core.errors import describe
 from agentrt.filters.base import ToolRequest
+from agentrt.tools.base import ToolHints
 
-__all__ = ["ApprovalPolicy", "Ruling", "Verdict", "rule", "sensitive_policy"]
+__all__ = [
+    "ApprovalPolicy",
+    "Rule",
+    "Ruling",
+    "Verdict",
+    "hints_policy",
+    "rule",
+    "rules_policy",
+    "sensitive_policy",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -34,37 +49,123 @@ class Ruling:
     reason: str = ""
     """For a person to read, or for the model where the call is forbidden."""
 
+    may_remember: bool = field(default=True, kw_only=True)
+    """Of `ASK`: whether an approval may stand for later calls like this one."""
 
-ApprovalPolicy: TypeAlias = Callable[[ToolRequest, Context], Ruling]
-"""Plain and quick. An exception from it counts as `ASK`."""
+
+ApprovalPolicy: TypeAlias = Callable[[ToolRequest, Context], Ruling | Awaitable[Ruling]]
+"""Plain or async. An exception from it counts as `ASK`."""
 
 ALLOW = Ruling(Verdict.ALLOW)
 
 
 def sensitive_policy(request: ToolRequest, context: Context) -> Ruling:
-    """Ask a person about each call of a tool that was declared sensitive."""
+    """Ask about each call of a tool that was declared sensitive."""
     if request.tool.sensitive:
         return Ruling(Verdict.ASK, f"{request.name!r} needs your approval")
     return ALLOW
 
 
-def rule(
+@frozen(kw_only=True)
+class Rule:
+    """What is ruled on calls of some tools, with some arguments."""
+
+    tool: str
+    """A name, or a pattern as `file_*`."""
+
+    arguments: Mapping[str, str] = field(factory=dict)
+    """By name: a regular expression that is found in the argument's text (of what is
+    no text, its JSON). All must be found; an absent argument has no text."""
+
+    verdict: Verdict
+    reason: str = ""
+    _searches: Mapping[str, re.Pattern[str]] = field(init=False, repr=False, eq=False)
+
+    def __attrs_post_init__(self) -> None:
+        searches = {name: re.compile(text) for name, text in self.arguments.items()}
+        object.__setattr__(self, "_searches", searches)
+
+    def fits(self, request: ToolRequest) -> bool:
+        """Whether this is a call that the rule is about."""
+        given = request.call.arguments
+        return fnmatchcase(request.name, self.tool) and all(
+            name in given and search.search(_text(given[name]))
+            for name, search in self._searches.items()
+        )
+
+
+def rules_policy(
+    rules: Sequence[Rule], *, otherwise: Verdict = Verdict.ALLOW
+) -> ApprovalPolicy:
+    """Rule by the first rule that fits, or `otherwise` where none does."""
+    fixed = tuple(rules)
+
+    def policy(request: ToolRequest, context: Context) -> Ruling:
+        for each in fixed:
+            if each.fits(request):
+                return Ruling(each.verdict, each.reason or _reason(each, request))
+        return Ruling(otherwise, f"no rule allows {request.name!r}")
+
+    return policy
+
+
+def _reason(rule: Rule, request: ToolRequest) -> str:
+    verb = "forbids" if rule.verdict is Verdict.FORBID else "asks about"
+    return f"the rule for {rule.tool!r} {verb} {request.name!r}"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _is_risky(hints: ToolHints) -> bool:
+    """What MCP says of a tool without hints: it may destroy, and reach the world."""
+    if hints.read_only:
+        return False
+    return hints.destructive is not False
+
+
+def hints_policy(
+    *,
+    is_risky: Callable[[ToolHints], bool] = _is_risky,
+    verdict: Verdict = Verdict.ASK,
+) -> ApprovalPolicy:
+    """Rule `verdict` on tools whose hints are risky, and allow the others.
+
+    By default a tool is risky unless it says that it only reads or only adds: a tool
+    without hints is. Hints are what a tool's author says, and nothing checks them.
+    """
+
+    def policy(request: ToolRequest, context: Context) -> Ruling:
+        if not is_risky(request.tool.hints):
+            return ALLOW
+        return Ruling(verdict, f"{request.name!r} may change or delete something")
+
+    return policy
+
+
+async def rule(
     policies: Sequence[ApprovalPolicy], request: ToolRequest, context: Context
 ) -> Ruling:
-    """The strictest ruling of all policies; among equals, the first."""
+    """The strictest ruling of all policies; among equals, the first.
+
+    Waits only where a policy does.
+    """
     strictest = ALLOW
     for policy in policies:
-        ruling = _ask_policy(policy, request, context)
+        ruling = await _ask_policy(policy, request, context)
         if ruling.verdict > strictest.verdict:
             strictest = ruling
     return strictest
 
 
-def _ask_policy(
+async def _ask_policy(
     policy: ApprovalPolicy, request: ToolRequest, context: Context
 ) -> Ruling:
     try:
-        ruling = policy(request, context)
+        ruling: Any = policy(request, context)
+        if inspect.isawaitable(ruling):
+            ruling = await ruling
         if isinstance(ruling, Ruling):
             return ruling
         why = f"it gave {ruling!r}, expected a Ruling"

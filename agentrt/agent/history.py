@@ -25,6 +25,7 @@ __all__ = [
     "call_ids",
     "denied_text",
     "find_history_faults",
+    "forbidden_text",
     "mend",
     "synthetic_result",
     "unanswered_calls",
@@ -41,6 +42,13 @@ def denied_text(reason: str) -> str:
     if reason:
         return f"This call was denied by the user: {reason}"
     return "This call was denied by the user."
+
+
+def forbidden_text(reason: str) -> str:
+    """What the model reads of a call that a policy or an approver refused."""
+    if reason:
+        return f"This call is not allowed: {reason}"
+    return "This call is not allowed."
 
 
 def synthetic_result(call: ToolCall, text: str) -> ToolMessage:

@@ -2,10 +2,11 @@
 
 A pause lists all open interrupts of a batch; an answer must cover them all. A wrong
 answer is refused before anything is touched, so that the pause stays as it was. Only an
-explicit `Approve` runs a tool. Pure.
+explicit `Approve` runs a tool, or a `Retry` where the call ran and failed. Pure.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, get_args
 
 from attrs import evolve, frozen
 
@@ -16,8 +17,10 @@ from agentrt.core.outcomes import (
     Decision,
     Deny,
     Interrupt,
+    InterruptKind,
     PauseSnapshot,
     Reply,
+    Retry,
 )
 from agentrt.core.parts import Content
 
@@ -38,6 +41,19 @@ class Answered:
     """With the reason that was given."""
 
     replied: Sequence[tuple[ToolCall, Content]] = ()
+    failed: Sequence[Interrupt] = ()
+    """Calls that failed for want of something, and stay so."""
+
+    retried: Sequence[Interrupt] = ()
+    """Those of them that are to be made again; they are among `approved`."""
+
+
+ALLOWED: Final[Mapping[InterruptKind, tuple[type[Decision], ...]]] = {
+    "approval": (Approve, Reply, Deny),
+    "external": (Reply, Deny),
+    "environment": (Retry, Approve, Deny),
+}
+"""What each kind of question can be answered with."""
 
 
 def check_answers(
@@ -66,6 +82,15 @@ def check_answers(
         )
     for id_, decision in answers.items():
         call = known[id_].call
+        allowed = ALLOWED[known[id_].kind]
+        if isinstance(decision, get_args(Decision)) and not isinstance(
+            decision, allowed
+        ):
+            names = ", ".join(each.__name__ for each in allowed)
+            raise AnswerError(
+                f"interrupt {id_!r} is of kind {known[id_].kind!r} and takes {names}, "
+                f"got {type(decision).__name__}"
+            )
         if isinstance(decision, Reply) and not decision.content:
             raise AnswerError(f"the reply to {id_!r} says nothing")
         if isinstance(decision, Approve) and decision.arguments is not None:
@@ -79,30 +104,35 @@ def apply_answers(snapshot: PauseSnapshot, answers: Mapping[str, Decision]) -> A
 
     What is no `Approve` and no `Reply` is a denial.
     """
-    approved: list[ToolCall] = []
-    edited: set[str] = set()
-    denied: list[tuple[ToolCall, str]] = []
-    replied: list[tuple[ToolCall, Content]] = []
-    for interrupt in snapshot.interrupts:
-        call = interrupt.call
-        match answers.get(interrupt.id):
-            case Approve(arguments=arguments) if arguments is not None:
-                approved.append(evolve(call, arguments=arguments))
-                edited.add(call.id)
-            case Approve():
-                approved.append(call)
-            case Reply(content=content):
-                replied.append((call, content))
-            case Deny(reason=reason):
-                denied.append((call, reason))
-            case _:
-                denied.append((call, "no clear answer was given"))
+    said = [(each, _clear(each, answers.get(each.id))) for each in snapshot.interrupts]
+    go = [(each, d) for each, d in said if isinstance(d, Approve | Retry)]
+    no = [(each, d) for each, d in said if isinstance(d, Deny)]
     return Answered(
-        approved=tuple(approved),
-        edited=frozenset(edited),
-        denied=tuple(denied),
-        replied=tuple(replied),
+        approved=tuple(_approved(each.call, d) for each, d in go),
+        edited=frozenset(each.id for each, d in go if _arguments(d) is not None),
+        retried=tuple(each for each, _ in go if each.result is not None),
+        denied=tuple((each.call, d.reason) for each, d in no if each.result is None),
+        failed=tuple(each for each, _ in no if each.result is not None),
+        replied=tuple(
+            (each.call, d.content) for each, d in said if isinstance(d, Reply)
+        ),
     )
+
+
+def _clear(interrupt: Interrupt, answer: Any) -> Decision:
+    """The answer, if it is one to this question; else a denial."""
+    if isinstance(answer, ALLOWED[interrupt.kind]):
+        return answer
+    return Deny(reason="no clear answer was given")
+
+
+def _arguments(decision: Decision) -> Mapping[str, Any] | None:
+    return decision.arguments if isinstance(decision, Approve) else None
+
+
+def _approved(call: ToolCall, decision: Decision) -> ToolCall:
+    arguments = _arguments(decision)
+    return call if arguments is None else evolve(call, arguments=arguments)
 
 
 def _list(ids: Mapping[str, Interrupt]) -> str:

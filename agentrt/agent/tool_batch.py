@@ -8,7 +8,7 @@ batch, each call then has exactly one result: what it returned, "was not started
 
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -49,8 +49,14 @@ class ToolBatch:
     _client: ChatClient
     _context: Context
     _emit: Callable[[Event], None]
-    edited: Collection[str] = ()
-    """The ids of the calls whose arguments a person changed."""
+    _holds_failures: bool = False
+    """Whether a failure of the environment waits for a person, and is not told."""
+
+    held: dict[str, Ended] = field(factory=dict, init=False)
+    """By call: failures that wait."""
+
+    _requests: dict[str, ToolRequest] = field(factory=dict, init=False)
+    """By call: what was to run, with the arguments that it was given."""
 
     _started: set[str] = field(factory=set, init=False)
     _returned: dict[str, ToolResult] = field(factory=dict, init=False)
@@ -67,6 +73,7 @@ class ToolBatch:
         if not requests:
             return
         serial = any(request.tool.serial for request in requests)
+        self._requests.update({request.call.id: request for request in requests})
         try:
             async with trio.open_nursery() as nursery:
                 for request in requests:
@@ -86,9 +93,8 @@ class ToolBatch:
         """Give a call a result that no tool said."""
         message = synthetic_result(call, "")
         is_error = status != "replied"
-        self._end(
-            evolve(message, content=content, is_error=is_error), call.arguments, status
-        )
+        message = evolve(message, content=content, is_error=is_error)
+        self._end(self._ended_with(message, call.arguments, status))
 
     def refuse(self, refused: Refused) -> None:
         self.answer(refused.call, refused.status, refused.text)
@@ -98,13 +104,18 @@ class ToolBatch:
 
     def answer_rest(self, calls: Sequence[ToolCall], why: str) -> None:
         """Give every call that has no result a truthful one: the batch was ended."""
-        for call in calls:
-            if call.id in self._ended:
+        for each in calls:
+            if each.id in self._ended:
+                continue
+            request = self._requests.get(each.id)
+            call = each if request is None else request.call
+            if call.id in self.held:
+                self._end(self.held.pop(call.id))
                 continue
             returned = self._returned.get(call.id)
             if returned is not None:
                 # A hook around it was cut; what the tool did is not forgotten.
-                self._end_with(call, returned)
+                self._end(self._from_result(call, returned))
             elif call.id in self._started:
                 self.answer(call, "cut", CUT.format(why=why))
             else:
@@ -114,6 +125,10 @@ class ToolBatch:
         """What is over, in call order."""
         return [self._ended[call.id] for call in calls if call.id in self._ended]
 
+    def keep_failure(self, call: ToolCall, result: ToolMessage) -> None:
+        """A call that failed before the turn paused, and is not made again."""
+        self._end(self._ended_with(result, call.arguments, "error"))
+
     async def _run_one(self, request: ToolRequest, ended: trio.Event) -> None:
         call = request.call
         self._started.add(call.id)
@@ -122,7 +137,11 @@ class ToolBatch:
             call_id=call.id,
             tool_returned=partial(self._returned.__setitem__, call.id),
         )
-        self._end_with(call, await self._invoke_with_retry(request, context))
+        result = await self._invoke_with_retry(request, context)
+        if self._holds_failures and result.failure == "environment":
+            self.held[call.id] = self._from_result(call, result)
+        else:
+            self._end(self._from_result(call, result))
         ended.set()
 
     async def _invoke_with_retry(
@@ -142,7 +161,7 @@ class ToolBatch:
             await trio.sleep(retry.initial_seconds * 2.0**attempt)
         raise AssertionError("the count has no end")
 
-    def _end_with(self, call: ToolCall, result: ToolResult) -> None:
+    def _from_result(self, call: ToolCall, result: ToolResult) -> Ended:
         status: CallStatus = "error" if result.is_error else "ok"
         # An error writes nothing, save what a filter counts of it.
         writes = {
@@ -157,7 +176,7 @@ class ToolBatch:
             is_error=result.is_error,
             writes=writes,
         )
-        self._end(message, call.arguments, status)
+        return self._ended_with(message, call.arguments, status)
 
     async def _invoke(self, request: ToolRequest, context: Context) -> ToolResult:
         try:
@@ -177,10 +196,11 @@ class ToolBatch:
                 failure=failure_kind(error),
             )
 
-    def _end(
+    def _ended_with(
         self, message: ToolMessage, arguments: Mapping[str, Any], status: CallStatus
-    ) -> None:
-        if message.call_id in self.edited:
+    ) -> Ended:
+        request = self._requests.get(message.call_id)
+        if request is not None and request.edited:
             message = evolve(message, edited_arguments=arguments)
         record = CallRecord(
             id=message.call_id,
@@ -189,8 +209,11 @@ class ToolBatch:
             status=status,
             content=message.content,
         )
-        stored = storable(message)
-        self._ended[message.call_id] = Ended(message=message, record=record)
+        return Ended(message=message, record=record)
+
+    def _end(self, ended: Ended) -> None:
+        stored = storable(ended.message)
+        self._ended[stored.call_id] = ended
         self._emit(
             ToolReturned(
                 call_id=stored.call_id,
@@ -198,7 +221,7 @@ class ToolBatch:
                 content=stored.content,
                 is_error=stored.is_error,
                 synthetic=stored.synthetic,
-                status=status,
+                status=ended.record.status,
                 writes=stored.writes,
                 edited_arguments=stored.edited_arguments,
             )

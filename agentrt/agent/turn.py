@@ -11,12 +11,43 @@ from attrs import define, field
 
 from agentrt.core.chat import Usage, add_usage
 from agentrt.core.context import Context
-from agentrt.core.errors import MaxIterationsError
+from agentrt.core.errors import (
+    AgentRTError,
+    DeadlineError,
+    MaxIterationsError,
+    ModelError,
+    describe,
+)
 from agentrt.core.messages import AssistantMessage, Message, ToolCall
-from agentrt.core.outcomes import CallRecord, PauseSnapshot
+from agentrt.core.options import DEFAULT_TURN_OPTIONS, TurnOptions
+from agentrt.core.outcomes import (
+    CallRecord,
+    PauseSnapshot,
+    TurnCompleted,
+    TurnFailed,
+)
 from agentrt.events import types as e
 
-__all__ = ["TakenIds", "TurnAccount"]
+__all__ = ["TakenIds", "TurnAccount", "TurnLedger"]
+
+
+@define
+class TurnLedger:
+    """What a turn keeps when a filter runs it again: only its budget is new then."""
+
+    given: Mapping[str, Any]
+    """The values that the turn began with."""
+
+    values: Mapping[str, Any] = field(init=False)
+    """State slots, as the last batch left them."""
+
+    usage: list[Usage] = field(factory=list, init=False)
+    calls: list[CallRecord] = field(factory=list, init=False)
+    kept: list[Message] = field(factory=list, init=False)
+    """The turn's messages so far, where no memory keeps them."""
+
+    def __attrs_post_init__(self) -> None:
+        self.values = self.given
 
 
 @define
@@ -38,18 +69,12 @@ class TurnAccount:
     limit: int
     """Batches of calls that the turn may run."""
 
-    values: Mapping[str, Any]
-    """State slots, as the last batch left them."""
-
+    ledger: TurnLedger
+    options: TurnOptions = DEFAULT_TURN_OPTIONS
     remaining: int = field(init=False)
     taken: TakenIds = field(init=False)
     offered: Sequence[str] | None = field(default=None, init=False)
     """Names of the tools that the last call of the model was offered."""
-
-    usage: list[Usage] = field(factory=list, init=False)
-    calls: list[CallRecord] = field(factory=list, init=False)
-    kept: list[Message] = field(factory=list, init=False)
-    """The turn's messages so far, where no memory keeps them."""
 
     told: set[str] = field(factory=set, init=False)
     """Ids of the messages that were told as events."""
@@ -74,16 +99,39 @@ class TurnAccount:
     def take_up(self, snapshot: PauseSnapshot) -> None:
         """Go on with a paused turn's budget and calls."""
         self.remaining = snapshot.remaining
-        self.calls.extend(snapshot.calls)
+        self.ledger.calls.extend(snapshot.calls)
         if snapshot.transcript:
-            self.kept = [*snapshot.transcript, *snapshot.results]
+            self.ledger.kept = [*snapshot.transcript, *snapshot.results]
 
     def with_kept(self, messages: Sequence[Message]) -> Sequence[Message]:
         """What the next iteration is asked: what is new, after what was kept here."""
-        if not self.kept:
+        kept = self.ledger.kept
+        if not kept:
             return messages
-        known = {message.id for message in self.kept}
-        return [*self.kept, *(m for m in messages if m.id not in known)]
+        known = {message.id for message in kept}
+        return [*kept, *(m for m in messages if m.id not in known)]
+
+    def add_usage(self, usage: Usage) -> None:
+        """Something else than the model of the turn was asked for it."""
+        self.ledger.usage.append(usage)
+        self._tell(e.RunUsage(usage=add_usage(self.ledger.usage)))
+
+    def completed(self, **known: Any) -> TurnCompleted:
+        """The turn is done."""
+        usage, calls = add_usage(self.ledger.usage), tuple(self.ledger.calls)
+        return TurnCompleted(usage=usage, calls=calls, **known)
+
+    def failed(self, error: AgentRTError) -> TurnFailed:
+        """The turn ends with what was raised on purpose."""
+        return TurnFailed(
+            message=describe(error),
+            code=error.code,
+            retryable=isinstance(error, ModelError) and error.retryable,
+            deadline=error.name if isinstance(error, DeadlineError) else "",
+            usage=add_usage(self.ledger.usage),
+            calls=tuple(self.ledger.calls),
+            error=error,
+        )
 
     def begin_iteration(self) -> None:
         """Nothing is said in it yet."""
@@ -118,8 +166,7 @@ class TurnAccount:
             note(self, event)
         self._tell(event)
         if isinstance(event, e.ModelFinished) and event.usage is not None:
-            self.usage.append(event.usage)
-            self._tell(e.RunUsage(usage=add_usage(self.usage)))
+            self.add_usage(event.usage)
 
     def said(self) -> AssistantMessage | None:
         """The last message as far as it was shown; None if nothing was.

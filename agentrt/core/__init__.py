@@ -88,6 +88,7 @@ from agentrt.core.messages import (
     with_edits,
     without_blocks,
 )
+from agentrt.core.options import DEFAULT_TURN_OPTIONS, TurnOptions
 from agentrt.core.outcomes import (
     SNAPSHOT_VERSION,
     Approve,
@@ -97,6 +98,7 @@ from agentrt.core.outcomes import (
     Deny,
     FailureKind,
     Interrupt,
+    InterruptKind,
     PauseSnapshot,
     Reply,
     Retry,
@@ -119,6 +121,7 @@ from agentrt.core.parts import (
 )
 
 __all__ = [
+    "DEFAULT_TURN_OPTIONS",
     "FRAMEWORK_PREFIX",
     "SNAPSHOT_VERSION",
     "STOP_KEY",
@@ -149,6 +152,7 @@ __all__ = [
     "Folded",
     "InputError",
     "Interrupt",
+    "InterruptKind",
     "InvalidRequestError",
     "Leftover",
     "MaxIterationsError",
@@ -187,6 +191,7 @@ __all__ = [
     "TurnCancelled",
     "TurnCompleted",
     "TurnFailed",
+    "TurnOptions",
     "TurnOutcome",
     "TurnPaused",
     "UnknownAgentError",

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from attrs import field, frozen
 
-from agentrt.core.chat import DeltaSink
+from agentrt.core.chat import DeltaSink, Usage
 from agentrt.core.ids import new_id
 
 __all__ = [
@@ -67,6 +67,9 @@ class Context:
     taken_ids: Container[str] = field(default=frozenset(), repr=False)
     """Ids that this conversation's stream has used, also for what no history holds: a
     call that comes with one of them gets another."""
+
+    add_usage: Callable[[Usage], None] | None = field(default=None, repr=False)
+    """Where a filter or a policy accounts for a model that it asked for the turn."""
 
     turn: Any = field(default=None, repr=False)
     """The loop's own account of the turn; nobody else's business."""

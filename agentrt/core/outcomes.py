@@ -11,6 +11,7 @@ from attrs import field, frozen
 
 from agentrt.core.chat import Usage
 from agentrt.core.messages import AssistantMessage, Message, ToolCall, ToolMessage
+from agentrt.core.options import DEFAULT_TURN_OPTIONS, TurnOptions
 from agentrt.core.parts import Content
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Deny",
     "FailureKind",
     "Interrupt",
+    "InterruptKind",
     "PauseSnapshot",
     "Reply",
     "Retry",
@@ -82,6 +84,11 @@ class TurnCompleted:
     """The text is what tools returned, which were declared `return_direct`."""
 
 
+InterruptKind: TypeAlias = Literal["approval", "external", "environment"]
+"""`approval`: may this call run? `external`: it runs elsewhere, give its result.
+`environment`: it failed for want of something; retry it when that is there."""
+
+
 @frozen(kw_only=True)
 class Interrupt:
     """One open question of a pause."""
@@ -89,12 +96,15 @@ class Interrupt:
     id: str
     """The id of the call that waits."""
 
-    kind: Literal["approval"] = "approval"
+    kind: InterruptKind = "approval"
     reason: str
     """Why a person is asked, for that person to read."""
 
     call: ToolCall
     """With arguments that were checked already."""
+
+    result: ToolMessage | None = None
+    """Of an `environment` interrupt: what the call came to, should nobody retry it."""
 
 
 @frozen(kw_only=True)
@@ -127,6 +137,9 @@ class TurnFailed:
     usage: Sequence[Usage] = ()
     calls: Sequence[CallRecord] = ()
 
+    deadline: str = ""
+    """The name of the deadline that fired; "" where none did."""
+
     error: BaseException | None = field(default=None, eq=False, repr=False)
     """What was raised, for whoever runs the turn in the same process."""
 
@@ -140,6 +153,8 @@ class Approve:
     """Run the call, with other arguments if given; those are checked again."""
 
     arguments: Mapping[str, Any] | None = None
+    remember: bool = False
+    """Ask no more, in this conversation, about this tool with these arguments."""
 
 
 @frozen(kw_only=True)
@@ -198,3 +213,7 @@ class PauseSnapshot:
 
     calls: Sequence[CallRecord] = ()
     """What ran in the turn so far."""
+
+    options: TurnOptions = DEFAULT_TURN_OPTIONS
+    paused_at: float = 0.0
+    """Seconds since the epoch."""

@@ -15,7 +15,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Collection,
     Iterable,
     Mapping,
     Sequence,
@@ -32,8 +31,10 @@ from agentrt.core.chat import ChatRequest, ChatResponse, Delta
 from agentrt.core.context import Context, Slot
 from agentrt.core.errors import FilterProtocolError
 from agentrt.core.messages import Message, ToolCall
+from agentrt.core.options import TurnOptions
 from agentrt.core.outcomes import (
     Decision,
+    Interrupt,
     PauseSnapshot,
     TurnCancelled,
     TurnFailed,
@@ -113,8 +114,12 @@ class TurnRequest:
     resume: Resumption | None = None
     """Set when a paused turn goes on. A filter that reruns hands in new messages."""
 
-    discarded: Collection[str] = ()
-    """Ids of calls whose question was given up for this turn: they never ran."""
+    discarded: Sequence[Interrupt] = ()
+    """Questions that were given up for this turn: their calls stay as they are."""
+
+    options: TurnOptions | None = None
+    """How this turn differs from the agent's others; None on a resume keeps those of
+    the turn that paused."""
 
 
 @frozen(kw_only=True)
@@ -148,6 +153,8 @@ class ToolRequest:
 
     call: ToolCall
     tool: Tool
+    edited: bool = False
+    """Whether who approved it has changed the arguments."""
 
     @property
     def name(self) -> str:

@@ -9,6 +9,7 @@ from attrs import define, field, frozen
 from agentrt.core.chat import Usage
 from agentrt.core.context import Leftover
 from agentrt.core.errors import AgentRTError, describe
+from agentrt.core.options import TurnOptions
 from agentrt.core.outcomes import CallRecord, TurnFailed, TurnOutcome
 from agentrt.runtime.registry import DEFAULT_AGENT
 
@@ -31,6 +32,9 @@ class RunOptions:
 
     deadline_seconds: float | None = None
     """After which the run fails."""
+
+    turn: TurnOptions | None = None
+    """How its turn differs from the agent's others; a resume keeps those it had."""
 
     values: Mapping[str, Any] = field(factory=dict)
     """For `context.values`, over the agent's own."""

@@ -104,7 +104,7 @@ class Runtime:
             messages = _fresh(new, session)
             asked = () if given_up is None else given_up.interrupts
             request = TurnRequest(
-                messages=messages, discarded=[interrupt.id for interrupt in asked]
+                messages=messages, discarded=asked, options=options.turn
             )
             started = RunStarted(label=run.label, agent=agent.name, input=messages)
             self._launch(
@@ -137,7 +137,7 @@ class Runtime:
         try:
             resumption = await agent.take_pause(conversation_id, answers)
             taken = resumption.snapshot
-            request = TurnRequest(resume=resumption)
+            request = TurnRequest(resume=resumption, options=options.turn)
             started = RunStarted(kind="resume", label=run.label, agent=agent.name)
             self._launch(
                 session, run, started, partial(agent.run_turn, request), options
@@ -206,6 +206,7 @@ class Runtime:
             await owner.pauses.discard(conversation_id)
             if owner.memory is not None:
                 await owner.memory.clear(conversation_id)
+            owner.approval.forget(conversation_id)
         finally:
             session.release(grave)
         session.ring.close()

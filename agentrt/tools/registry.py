@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from attrs import define
@@ -51,6 +51,20 @@ class ToolRegistry:
     def find(self, name: str) -> Tool | None:
         """The tool of that name."""
         return self._tools.get(name)
+
+    def specs_with(
+        self, tags: Collection[str], exclude_tags: Collection[str] = ()
+    ) -> Sequence[ToolSpec]:
+        """What the model is told in a turn that names tags; () names none.
+
+        A tool without tags is always there.
+        """
+        return tuple(
+            each.spec
+            for each in self._tools.values()
+            if not each.tags.intersection(exclude_tags)
+            and (not tags or not each.tags or each.tags.intersection(tags))
+        )
 
     def check(self, name: str, arguments: Mapping[str, Any]) -> Checked:
         """The arguments as the tool will get them, or every fault in them.

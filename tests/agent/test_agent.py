@@ -27,7 +27,6 @@ from agentrt.core.outcomes import (
     Deny,
     PauseSnapshot,
     Reply,
-    Retry,
     TurnCompleted,
     TurnFailed,
     TurnPaused,
@@ -107,7 +106,6 @@ async def test_what_needs_no_answer_ran_before_the_pause_and_does_not_again() ->
         (Reply(content="mine"), [], "mine"),
         (Deny(), [], "This call was denied by the user."),
         (Deny(reason="too dear"), [], "This call was denied by the user: too dear"),
-        (Retry(), [], "This call was denied by the user: no clear answer was given"),
     ],
 )
 async def test_each_answer_does_what_it_says(
@@ -311,7 +309,7 @@ async def test_a_forbidden_call_is_denied_without_asking() -> None:
     outcome = await made.run("go", conversation_id="c")
     assert isinstance(outcome, TurnCompleted)
     assert results(await made.history("c")) == {
-        "r": "This call was denied by the user: not that one"
+        "r": "This call is not allowed: not that one"
     }
     assert world.ran == []
 

@@ -12,6 +12,7 @@ from agentrt.agent.approval import Ruling, Verdict, rule, sensitive_policy
 from agentrt.core.context import Context
 from agentrt.core.messages import ToolCall
 from agentrt.filters.base import ToolRequest
+from agentrt.testing import trio_property
 from agentrt.tools.base import Tool, tool
 
 CONTEXT = Context(conversation_id="c")
@@ -41,24 +42,26 @@ def says(verdict: Verdict, reason: str = "") -> Any:
 
 
 @given(st.lists(st.sampled_from(Verdict)))
-def test_the_strictest_wins_and_among_equals_the_first(
+@trio_property
+async def test_the_strictest_wins_and_among_equals_the_first(
     verdicts: Sequence[Verdict],
 ) -> None:
     policies = [says(verdict, str(place)) for place, verdict in enumerate(verdicts)]
-    ruling = rule(policies, request(harmless), CONTEXT)
+    ruling = await rule(policies, request(harmless), CONTEXT)
     strictest = max(verdicts, default=Verdict.ALLOW)
     assert ruling.verdict is strictest
     if strictest is not Verdict.ALLOW:
         assert ruling.reason == str(verdicts.index(strictest))
 
 
-def test_a_sensitive_tool_asks_also_where_another_policy_allows() -> None:
+async def test_a_sensitive_tool_asks_also_where_another_policy_allows() -> None:
     """B55"""
     policies = [says(Verdict.ALLOW), sensitive_policy]
-    assert rule(policies, request(delete), CONTEXT) == Ruling(
+    assert await rule(policies, request(delete), CONTEXT) == Ruling(
         Verdict.ASK, "'delete' needs your approval"
     )
-    assert rule(policies, request(harmless), CONTEXT).verdict is Verdict.ALLOW
+    ruling = await rule(policies, request(harmless), CONTEXT)
+    assert ruling.verdict is Verdict.ALLOW
 
 
 def fails(request: ToolRequest, context: Context) -> Ruling:
@@ -73,19 +76,19 @@ def fails(request: ToolRequest, context: Context) -> Ruling:
         (lambda request, context: True, "it gave True, expected a Ruling"),
     ],
 )
-def test_a_policy_that_fails_asks(policy: Any, words: str) -> None:
+async def test_a_policy_that_fails_asks(policy: Any, words: str) -> None:
     """P6, X19"""
-    ruling = rule([policy], request(harmless), CONTEXT)
+    ruling = await rule([policy], request(harmless), CONTEXT)
     assert ruling.verdict is Verdict.ASK
     assert words in ruling.reason
 
 
-def test_a_policy_that_fails_allows_nothing_that_another_forbids() -> None:
-    ruling = rule([fails, says(Verdict.FORBID)], request(harmless), CONTEXT)
+async def test_a_policy_that_fails_allows_nothing_that_another_forbids() -> None:
+    ruling = await rule([fails, says(Verdict.FORBID)], request(harmless), CONTEXT)
     assert ruling.verdict is Verdict.FORBID
 
 
-def test_a_policy_knows_the_name_and_the_checked_arguments() -> None:
+async def test_a_policy_knows_the_name_and_the_checked_arguments() -> None:
     """B56: the name is text."""
     seen: list[tuple[str, Any]] = []
 
@@ -93,5 +96,5 @@ def test_a_policy_knows_the_name_and_the_checked_arguments() -> None:
         seen.append((request.name, request.call.arguments))
         return Ruling(Verdict.ALLOW)
 
-    rule([look], request(harmless), CONTEXT)
+    await rule([look], request(harmless), CONTEXT)
     assert seen == [("harmless", {})]

@@ -184,5 +184,5 @@ async def test_an_approval_with_edited_arguments_does_not_pass_a_policy() -> Non
     answers = {paused.interrupts[0].id: Approve(arguments={"path": "/"})}
     await agent.resume("c", answers)
     assert results(await agent.history("c")) == [
-        "This call was denied by the user: not the root"
+        "This call is not allowed: not the root"
     ]

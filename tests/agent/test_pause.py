@@ -44,6 +44,10 @@ def check(call: ToolCall) -> str | None:
             {"a": Approve(), "b": Approve(), "x": Approve()},
             "interrupt 'x' is not open; open are 'a', 'b'",
         ),
+        (
+            {"a": Retry(), "b": Approve()},
+            "'a' is of kind 'approval' and takes Approve, Reply, Deny, got Retry",
+        ),
         ({"a": Reply(content=""), "b": Deny()}, "the reply to 'a' says nothing"),
         ({"a": Reply(content=()), "b": Deny()}, "the reply to 'a' says nothing"),
         (

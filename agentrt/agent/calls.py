@@ -1,0 +1,383 @@
+"""The second half of an iteration: the calls that a message asks for.
+
+They are judged, run, and kept; the turn pauses if a person is to decide on some. A
+paused turn goes on here too, in the same way: `resume` is the batch again, without the
+calls that are done.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attrs import define, evolve, field
+
+from agentrt.agent import history
+from agentrt.agent.approvers import too_late
+from agentrt.agent.client import ChatClient
+from agentrt.agent.gate import Gate, Refused
+from agentrt.agent.pause import apply_answers
+from agentrt.agent.tool_batch import ToolBatch, storable
+from agentrt.agent.turn import TurnAccount
+from agentrt.core.chat import add_usage
+from agentrt.core.context import STOP_KEY, Context, Slot, fold_writes
+from agentrt.core.ids import new_id
+from agentrt.core.messages import AssistantMessage, Message, ToolCall, ToolMessage
+from agentrt.core.outcomes import (
+    CallRecord,
+    Decision,
+    Deny,
+    Interrupt,
+    PauseSnapshot,
+    TurnPaused,
+)
+from agentrt.events.types import EventSink, ToolReturned
+from agentrt.filters.base import (
+    IterationResponse,
+    NextIteration,
+    Resumption,
+    ToolRequest,
+)
+from agentrt.scopes import finish
+from agentrt.stores.base import ChatMemory, PauseStore
+
+__all__ = ["STOPPED", "Calls", "tell_results"]
+
+logger = logging.getLogger(__name__)
+
+STOPPED = "the run ended first"
+NO_ITERATIONS = "the turn had no iterations left"
+
+
+@define(kw_only=True)
+class Calls:
+    """Runs the calls of messages, for one agent; a turn's state is in its account."""
+
+    client: ChatClient
+    gate: Gate
+    memory: ChatMemory | None
+    pauses: PauseStore
+    slots: Mapping[str, Slot]
+    pause_on_environment: bool = False
+    """A call that failed for want of something waits for a person to say what next."""
+
+    clock: Callable[[], float] = time.time
+    _pausing: dict[str, PauseSnapshot] = field(factory=dict, init=False, repr=False)
+    """By run: pauses that were saved by turns that have not ended yet."""
+
+    async def run(
+        self, message: AssistantMessage, context: Context, index: int
+    ) -> IterationResponse:
+        """Run the calls that may run; pause if a person is to decide on others."""
+        account: TurnAccount = context.turn
+        second_half = self._second_half(message, context, index)
+        why = NO_ITERATIONS
+        try:
+            account.spend()
+            why = STOPPED
+            ready: list[ToolRequest] = []
+            for call in message.tool_calls:
+                match await self.gate.judge(
+                    call, context, account.offered, second_half.history
+                ):
+                    case ToolRequest() as request:
+                        ready.append(request)
+                    case Interrupt() as interrupt:
+                        second_half.asked.append(interrupt)
+                    case Refused() as refused:
+                        second_half.batch.refuse(refused)
+            await second_half.run(ready)
+        finally:
+            # `finish` shields what waits in it when the turn was cut.
+            await second_half.end(message.tool_calls, why)  # noqa: ASYNC102
+        return second_half.response()
+
+    async def resume(
+        self, resumption: Resumption, context: Context
+    ) -> IterationResponse:
+        """The second half of the iteration that paused: what people decided."""
+        account: TurnAccount = context.turn
+        snapshot = resumption.snapshot
+        account.take_up(snapshot)
+        second_half = self._second_half(snapshot.message, context, snapshot.index)
+        second_half.earlier = snapshot.results
+        try:
+            if self.memory is not None:
+                known = await self.memory.history(context.conversation_id)
+                account.taken.of_history |= history.call_ids(known)
+            ready = await self._decided(resumption, second_half.batch, context)
+            await second_half.run(ready)
+        finally:
+            waiting = [interrupt.call for interrupt in snapshot.interrupts]
+            # `finish` shields what waits in it when the turn was cut.
+            await second_half.end(waiting, STOPPED)  # noqa: ASYNC102
+        return second_half.response()
+
+    def confirm_pause(self, context: Context) -> None:
+        """The run ended as paused: its pause stays."""
+        self._pausing.pop(context.run_id, None)
+
+    async def abandon_pause(self, context: Context) -> None:
+        """Give up a pause of this run, which ended in another way after all."""
+        snapshot = self._pausing.pop(context.run_id, None)
+        if snapshot is None:
+            return
+        text = history.NOT_STARTED.format(why=STOPPED)
+        results = [_without_answer(each, text) for each in snapshot.interrupts]
+        if context.emit is not None:
+            tell_results(results, context.emit)
+        await self._give_up(snapshot, results)
+
+    async def discard(self, snapshot: PauseSnapshot) -> None:
+        """Give up a pause that nobody will answer."""
+        results = [
+            _without_answer(each, history.ABANDONED) for each in snapshot.interrupts
+        ]
+        await self._give_up(snapshot, results)
+
+    async def _give_up(
+        self, snapshot: PauseSnapshot, results: Sequence[ToolMessage]
+    ) -> None:
+        """Taken first: what somebody else has answered is not given up any more."""
+        taken: list[PauseSnapshot] = []
+
+        async def save() -> None:
+            if not taken:
+                given = await self.pauses.take(snapshot.conversation_id, snapshot.id)
+                taken.extend(() if given is None else (given,))
+            if taken and self.memory is not None:
+                await self.memory.append(snapshot.conversation_id, results)
+
+        await finish(save, what="giving up a pause")
+
+    async def pause(self, snapshot: PauseSnapshot) -> None:
+        """Save a pause; until the turn has ended it may still be given up."""
+        await self.pauses.save(snapshot)
+        self._pausing[snapshot.run_id] = snapshot
+
+    def _second_half(
+        self, message: AssistantMessage, context: Context, index: int
+    ) -> "_SecondHalf":
+        account: TurnAccount = context.turn
+        batch = ToolBatch(self.client, context, account.emit, self.pause_on_environment)
+        return _SecondHalf(
+            calls=self, batch=batch, message=message, context=context, index=index
+        )
+
+    async def _decided(
+        self, resumption: Resumption, batch: ToolBatch, context: Context
+    ) -> Sequence[ToolRequest]:
+        """The calls that were approved; the others get their results."""
+        account: TurnAccount = context.turn
+        snapshot = resumption.snapshot
+        answers: Mapping[str, Decision] = resumption.answers
+        if self._is_too_late(snapshot):
+            reason = too_late(self.gate.human_seconds)
+            answers = {each.id: Deny(reason=reason) for each in snapshot.interrupts}
+        answered = apply_answers(snapshot, answers)
+        account.ledger.calls.extend(_record(each) for each in answered.retried)
+        for call, reason in answered.denied:
+            batch.deny(call, reason)
+        for call, content in answered.replied:
+            batch.answer(call, "replied", content)
+        for interrupt in answered.failed:
+            assert interrupt.result is not None
+            batch.keep_failure(interrupt.call, interrupt.result)
+        judged = [await self.gate.admit(call, context) for call in answered.approved]
+        self._note(snapshot, answers, judged, context)
+        for each in judged:
+            if isinstance(each, Refused):
+                batch.refuse(each)
+        return [
+            evolve(each, edited=each.call.id in answered.edited)
+            for each in judged
+            if isinstance(each, ToolRequest)
+        ]
+
+    def _note(
+        self,
+        snapshot: PauseSnapshot,
+        answers: Mapping[str, Decision],
+        judged: Sequence[ToolRequest | Refused],
+        context: Context,
+    ) -> None:
+        """Remember the answers, each with the call as it runs."""
+        as_run = {each.call.id: each.call for each in judged}
+        for interrupt in snapshot.interrupts:
+            if interrupt.kind == "approval":
+                call = as_run.get(interrupt.id, interrupt.call)
+                self.gate.approval.note(call, answers.get(interrupt.id), context)
+
+    def _is_too_late(self, snapshot: PauseSnapshot) -> bool:
+        # The one place where wall-clock times are compared: between them lie processes,
+        # and nothing else goes on from one to the next.
+        limit = self.gate.human_seconds
+        return limit is not None and self.clock() - snapshot.paused_at > limit
+
+
+@define(kw_only=True)
+class _SecondHalf:
+    """One message's calls, from judgment to what the turn does next."""
+
+    calls: Calls
+    batch: ToolBatch
+    message: AssistantMessage
+    context: Context
+    index: int
+    """Of the iteration."""
+
+    earlier: Sequence[ToolMessage] = ()
+    """Results from before a pause; the history has them."""
+
+    asked: list[Interrupt] = field(factory=list, init=False)
+    paused: TurnPaused | None = field(default=None, init=False)
+
+    @property
+    def account(self) -> TurnAccount:
+        account: TurnAccount = self.context.turn
+        return account
+
+    async def history(self) -> Sequence[Message]:
+        """The conversation so far, for who decides on a call."""
+        memory = self.calls.memory
+        if memory is None:
+            return [*self.account.ledger.kept, self.message]
+        return await memory.history(self.context.conversation_id)
+
+    async def run(self, ready: Sequence[ToolRequest]) -> None:
+        """Run what may run, then pause if anything is left to decide."""
+        await self.batch.run(ready)
+        held = self.batch.held.values()
+        self.asked.extend(
+            Interrupt(
+                id=each.record.id,
+                kind="environment",
+                reason=f"{each.record.name!r} failed: {each.message.text}",
+                call=ToolCall(
+                    id=each.record.id,
+                    name=each.record.name,
+                    arguments=each.record.arguments,
+                ),
+                result=storable(each.message),
+            )
+            for each in held
+        )
+        if self.asked:
+            self.paused = await self._pause()
+
+    async def end(self, calls: Sequence[ToolCall], why: str) -> None:
+        """Keep what came of `calls`, however it ended; a plain answer for the rest."""
+        if self.paused is None:
+            self.batch.answer_rest(calls, why)
+        ended = self.batch.ended(self.message.tool_calls)
+        self.account.ledger.calls.extend(each.record for each in ended)
+        results = [storable(each.message) for each in ended]
+        conversation_id = self.context.conversation_id
+        lost = bool(self.asked) and self.paused is None
+
+        async def save() -> None:
+            if self.calls.memory is not None and results:
+                await self.calls.memory.append(conversation_id, results)
+            if lost:  # whether it was saved before the cut is not known
+                await self.calls.pauses.discard(conversation_id)
+
+        await finish(save, what="keeping results of tools")
+
+    def response(self) -> IterationResponse:
+        """What the turn does next: pause, end, or ask the model again."""
+        if self.paused is not None:
+            return self.paused
+        ended = self.batch.ended(self.message.tool_calls)
+        self._fold([each.message.writes for each in ended])
+        results = [storable(each.message) for each in ended]
+        account, message = self.account, self.message
+        stopped_by = account.ledger.values.get(STOP_KEY)
+        if stopped_by is not None:
+            text, by = message.text, str(stopped_by)
+            return account.completed(text=text, message=message, stopped_by=by)
+        all_results = self._in_order([*self.earlier, *results])
+        if self._is_direct(all_results):
+            text = "\n".join(each.text for each in all_results)
+            return account.completed(text=text, returned_direct=True)
+        return NextIteration(messages=results)
+
+    async def _pause(self) -> TurnPaused:
+        account, context = self.account, self.context
+        ended = self.batch.ended(self.message.tool_calls)
+        self._fold([each.message.writes for each in ended])
+        calls = (*account.ledger.calls, *(each.record for each in ended))
+        results = [*self.earlier, *(storable(each.message) for each in ended)]
+        order = [call.id for call in self.message.tool_calls]
+        snapshot = PauseSnapshot(
+            id=new_id(),
+            conversation_id=context.conversation_id,
+            run_id=context.run_id,
+            message=self.message,
+            results=self._in_order(results),
+            interrupts=tuple(sorted(self.asked, key=lambda each: order.index(each.id))),
+            transcript=tuple(account.ledger.kept),
+            values=account.ledger.values,
+            index=self.index,
+            remaining=account.remaining,
+            calls=calls,
+            options=account.options,
+            paused_at=self.calls.clock(),
+        )
+        await self.calls.pause(snapshot)
+        return TurnPaused(
+            interrupts=snapshot.interrupts,
+            pause_id=snapshot.id,
+            usage=add_usage(account.ledger.usage),
+            calls=calls,
+        )
+
+    def _in_order(self, results: Sequence[ToolMessage]) -> Sequence[ToolMessage]:
+        order = [call.id for call in self.message.tool_calls]
+        return tuple(sorted(results, key=lambda each: order.index(each.call_id)))
+
+    def _is_direct(self, results: Sequence[ToolMessage]) -> bool:
+        """Whether all results are the answer: one that failed or was denied is not."""
+        tools = [self.calls.client.tools.find(each.name) for each in results]
+        direct = all(tool is not None and tool.return_direct for tool in tools)
+        said = all(not each.is_error and not each.synthetic for each in results)
+        return bool(results) and direct and said
+
+    def _fold(self, writes: Sequence[Mapping[str, Any]]) -> None:
+        ledger = self.account.ledger
+        folded = fold_writes(ledger.values, writes, self.calls.slots)
+        ledger.values = folded.values
+        for conflict in folded.conflicts:
+            logger.warning("state slots: %s", conflict)
+
+
+def _without_answer(interrupt: Interrupt, text: str) -> ToolMessage:
+    """What is true of a call that nobody decides on any more."""
+    return interrupt.result or history.synthetic_result(interrupt.call, text)
+
+
+def _record(interrupt: Interrupt) -> CallRecord:
+    """The try that failed, of a call that is made again."""
+    result = interrupt.result
+    assert result is not None
+    return CallRecord(
+        id=interrupt.id,
+        name=interrupt.call.name,
+        arguments=interrupt.call.arguments,
+        status="error",
+        content=result.content,
+    )
+
+
+def tell_results(results: Sequence[ToolMessage], emit: EventSink) -> None:
+    """Tell results that no batch has told."""
+    for result in results:
+        emit(
+            ToolReturned(
+                call_id=result.call_id,
+                name=result.name,
+                content=result.content,
+                is_error=result.is_error,
+                synthetic=result.synthetic,
+                status="not_started" if result.synthetic else "error",
+            )
+        )
