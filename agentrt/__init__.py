@@ -7,6 +7,7 @@ The names that most programs need. All else is in the packages beneath: a leaf, 
 from agentrt.agent.agent import DEFAULT_MAX_ITERATIONS, Agent
 from agentrt.agent.approval import Ruling, Verdict
 from agentrt.core.context import Context, Slot
+from agentrt.core.deadlines import Deadlines
 from agentrt.core.errors import (
     AgentRTError,
     AnswerError,
@@ -51,7 +52,6 @@ from agentrt.models.fallback import FallbackModel
 from agentrt.models.retry import RetryPolicy
 from agentrt.runtime.run import Run, RunOptions
 from agentrt.runtime.runtime import Runtime, open_runtime
-from agentrt.scopes import Deadlines
 from agentrt.tools.base import Tool, ToolResult, tool
 from agentrt.tools.registry import ToolRegistry
 from agentrt.tools.signature import Param

@@ -10,13 +10,11 @@ from contextlib import contextmanager
 from typing import Final
 
 import trio
-from attrs import frozen
 
 from agentrt.core.errors import DeadlineError
 
 __all__ = [
     "CLEANUP_SECONDS",
-    "Deadlines",
     "deadline",
     "finish",
     "holds_only",
@@ -28,27 +26,6 @@ logger = logging.getLogger(__name__)
 CLEANUP_SECONDS: Final = 5.0
 """How long a cleanup that has to wait may take when its task was cancelled: under
 `trio.move_on_after(CLEANUP_SECONDS, shield=True)`, and nowhere else a shield."""
-
-
-@frozen(kw_only=True)
-class Deadlines:
-    """Limits of one agent, in seconds; None is no limit.
-
-    They lie within each other; the error says which one fired. A run's own deadline
-    is given when the run is started.
-    """
-
-    turn_seconds: float | None = None
-    iteration_seconds: float | None = None
-    model_seconds: float | None = None
-    """One logical model call, retries and waiting for a permit included."""
-
-    tool_seconds: float | None = None
-    """For a tool that names none of its own. It fails the call, not the turn."""
-
-    human_seconds: float | None = None
-    """For approvers to decide on a call, and for people to answer a pause. An answer
-    that comes later is a denial."""
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from agentrt.agent.loop import Loop
 from agentrt.agent.pause import check_answers
 from agentrt.agent.turn import TurnLedger
 from agentrt.core.context import Context, Slot
+from agentrt.core.deadlines import Deadlines
 from agentrt.core.errors import (
     NotPausedError,
     SessionBusyError,
@@ -39,7 +40,6 @@ from agentrt.filters.base import (
 )
 from agentrt.filters.memory import memory_filter
 from agentrt.models.base import ChatModel
-from agentrt.scopes import Deadlines
 from agentrt.stores.base import ChatMemory, PauseStore
 from agentrt.stores.in_memory import InMemoryChatMemory, InMemoryPauseStore
 from agentrt.tools.base import Tool
@@ -81,8 +81,7 @@ def _make_client(agent: "Agent") -> ChatClient:
         agent.model,
         tools=agent.tools,
         filters=[*memory, answer_filter(), *agent.filters],
-        model_seconds=agent.deadlines.model_seconds,
-        tool_seconds=agent.deadlines.tool_seconds,
+        deadlines=agent.deadlines,
     )
 
 

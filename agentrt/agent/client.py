@@ -21,6 +21,7 @@ from agentrt.core.chat import (
     TextDelta,
 )
 from agentrt.core.context import Context, is_framework_key
+from agentrt.core.deadlines import NO_DEADLINES, Deadlines
 from agentrt.core.errors import describe
 from agentrt.events.types import Event, ModelFinished, ModelStarted
 from agentrt.filters.base import (
@@ -48,11 +49,8 @@ class ChatClient:
     model: ChatModel
     tools: ToolRegistry
     filters: Sequence[Filter]
-    model_seconds: float | None
-    """The deadline of one logical model call."""
-
-    tool_seconds: float | None
-    """The deadline of a tool call whose tool names none."""
+    deadlines: Deadlines
+    """Those of models and tools; the others are an agent's."""
 
     _chat: Inner[ChatRequest, ChatResponse] = field(repr=False)
     _tool: Inner[ToolRequest, ToolResult] = field(repr=False)
@@ -63,8 +61,7 @@ class ChatClient:
         *,
         tools: ToolRegistry | Iterable[Tool | Callable[..., Any]] = (),
         filters: Sequence[Filter] = (),
-        model_seconds: float | None = None,
-        tool_seconds: float | None = None,
+        deadlines: Deadlines = NO_DEADLINES,
     ) -> None:
         """Put the parts together.
 
@@ -74,8 +71,7 @@ class ChatClient:
         self.model = model
         self.filters = tuple(filters)
         self.tools = _with_tools_of(self.filters, tools)
-        self.model_seconds = model_seconds
-        self.tool_seconds = tool_seconds
+        self.deadlines = deadlines
         chat_hooks = [f.chat for f in self.filters if f.chat is not None]
         tool_hooks = [f.tool for f in self.filters if f.tool is not None]
         self._chat = compile_hooks(chat_hooks, self._call_model)
@@ -98,12 +94,13 @@ class ChatClient:
         return await self._tool(request, context)
 
     async def _call_model(self, request: ChatRequest, context: Context) -> ChatResponse:
+        if context.deadlines is not self.deadlines:
+            context = evolve(context, deadlines=self.deadlines)
         call = _ModelCall(context, self._token_chain(), call_ids(request.messages))
         call.begin(request)
         try:
-            with deadline(
-                "model", self.model_seconds, cut=f"a call of {self.model.ref}"
-            ):
+            limit = self.deadlines.model_seconds
+            with deadline("model", limit, cut=f"a call of {self.model.ref}"):
                 response = await self.model.call(_mended(request), call.context)
             call.release(response)
         except BaseException as error:
@@ -112,14 +109,14 @@ class ChatClient:
         return call.finish(response)
 
     async def _run_tool(self, request: ToolRequest, context: Context) -> ToolResult:
-        seconds = request.tool.timeout_seconds or self.tool_seconds
+        seconds = request.tool.timeout_seconds or self.deadlines.tool_seconds
         if seconds is None:
             return await _run(request, context)
         with trio.move_on_after(seconds) as limit:
             return await _run(request, context)
         assert limit.cancelled_caught
         return ToolResult(
-            content=f"The call was cut after {seconds:g} s, its time limit. "
+            content=f"The tool deadline of {seconds:g} s fired and cut this call. "
             "It may have had effects.",
             is_error=True,
             failure="transient",

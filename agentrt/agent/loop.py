@@ -17,6 +17,7 @@ from agentrt.agent.client import ChatClient
 from agentrt.agent.turn import TurnAccount, TurnLedger
 from agentrt.core.chat import ChatRequest, ChatResponse
 from agentrt.core.context import Context
+from agentrt.core.deadlines import Deadlines
 from agentrt.core.errors import AgentRTError
 from agentrt.core.messages import ToolCall, ToolMessage
 from agentrt.core.options import DEFAULT_TURN_OPTIONS, TurnOptions
@@ -30,7 +31,7 @@ from agentrt.filters.base import (
     TurnRequest,
     compile_hooks,
 )
-from agentrt.scopes import CLEANUP_SECONDS, Deadlines, deadline, finish
+from agentrt.scopes import CLEANUP_SECONDS, deadline, finish
 from agentrt.stores.base import ChatMemory
 
 __all__ = ["Loop"]

@@ -13,9 +13,9 @@ from agentrt.core.chat import Usage, add_usage
 from agentrt.core.context import Context
 from agentrt.core.errors import (
     AgentRTError,
-    DeadlineError,
     MaxIterationsError,
     ModelError,
+    deadline_of,
     describe,
 )
 from agentrt.core.messages import AssistantMessage, Message, ToolCall
@@ -127,7 +127,7 @@ class TurnAccount:
             message=describe(error),
             code=error.code,
             retryable=isinstance(error, ModelError) and error.retryable,
-            deadline=error.name if isinstance(error, DeadlineError) else "",
+            deadline=deadline_of(error),
             usage=add_usage(self.ledger.usage),
             calls=tuple(self.ledger.calls),
             error=error,

@@ -56,6 +56,8 @@ PLAIN_EVENTS: Final[
     e.IterationStarted: [],
     e.ModelStarted:     [],
     e.ModelFinished:    [],
+    e.ModelRetried:     [],
+    e.ModelSwitched:    [],
     e.RunUsage:         [],
     e.MessageStarted:   [("TEXT_MESSAGE_START", MESSAGE, ASSISTANT)],
     e.MessageDelta:     [("TEXT_MESSAGE_CONTENT", DELTA, {})],

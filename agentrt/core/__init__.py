@@ -35,6 +35,7 @@ from agentrt.core.converter import (
     structure,
     to_json,
 )
+from agentrt.core.deadlines import NO_DEADLINES, Deadlines
 from agentrt.core.errors import (
     AgentRTError,
     AnswerError,
@@ -62,6 +63,7 @@ from agentrt.core.errors import (
     ToolDefinitionError,
     ToolError,
     UnknownAgentError,
+    deadline_of,
     describe,
 )
 from agentrt.core.ids import new_id
@@ -123,6 +125,7 @@ from agentrt.core.parts import (
 __all__ = [
     "DEFAULT_TURN_OPTIONS",
     "FRAMEWORK_PREFIX",
+    "NO_DEADLINES",
     "SNAPSHOT_VERSION",
     "STOP_KEY",
     "AgentRTError",
@@ -139,6 +142,7 @@ __all__ = [
     "Context",
     "ContextOverflowError",
     "DeadlineError",
+    "Deadlines",
     "Decision",
     "Delta",
     "DeltaSink",
@@ -198,6 +202,7 @@ __all__ = [
     "Usage",
     "UserMessage",
     "add_usage",
+    "deadline_of",
     "describe",
     "file_part",
     "finish_reason",

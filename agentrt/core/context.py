@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from attrs import field, frozen
 
 from agentrt.core.chat import DeltaSink, Usage
+from agentrt.core.deadlines import NO_DEADLINES, Deadlines
 from agentrt.core.ids import new_id
 
 __all__ = [
@@ -54,6 +55,9 @@ class Context:
 
     values: Mapping[str, Any] = field(factory=dict)
     """What the application put in, and the state slots. Change it by `writes`."""
+
+    deadlines: Deadlines = NO_DEADLINES
+    """For models: those of one attempt."""
 
     on_delta: DeltaSink | None = field(default=None, repr=False)
     """Where a streaming model tells its deltas. None: nobody listens, do not stream."""

@@ -60,6 +60,7 @@ __all__ = [
     "ToolDefinitionError",
     "ToolError",
     "UnknownAgentError",
+    "deadline_of",
     "describe",
 ]
 
@@ -108,9 +109,16 @@ class NetworkError(ModelError):
 
 
 class ModelTimeoutError(ModelError):
+    """It took too long: for the vendor, or for a deadline of ours."""
+
     code = "timeout"
     retryable = True
     switchable = True
+
+    def __init__(self, message: str, *, deadline: str = "", **facts: Any) -> None:
+        super().__init__(message, **facts)
+        self.deadline = deadline
+        """The name of the deadline that fired; "" where it was not ours."""
 
 
 class ServerError(ModelError):
@@ -265,6 +273,17 @@ class NotPausedError(SessionStateError):
     def __init__(self, conversation_id: str) -> None:
         self.conversation_id = conversation_id
         super().__init__(f"conversation {conversation_id!r} has no open pause")
+
+
+def deadline_of(error: BaseException) -> str:
+    """The name of the deadline that this error stands for; "" for none."""
+    match error:
+        case DeadlineError():
+            return error.name
+        case ModelTimeoutError():
+            return error.deadline
+        case _:
+            return ""
 
 
 def describe(error: BaseException) -> str:

@@ -27,7 +27,9 @@ __all__ = [
     "MessageStarted",
     "MessageThinking",
     "ModelFinished",
+    "ModelRetried",
     "ModelStarted",
+    "ModelSwitched",
     "ReasoningBlock",
     "ReasoningEnded",
     "ReasoningStarted",
@@ -95,6 +97,37 @@ class ModelFinished:
     usage: Usage | None = None
     error: str | None = None
     """Why there is no answer; None when there is one."""
+
+
+@frozen(kw_only=True)
+class ModelRetried:
+    """An attempt failed, and the call is sent again after a wait."""
+
+    tag: ClassVar[str] = "model/retried"
+
+    message_id: str
+    ref: str
+    """The model, as `vendor/model-id`."""
+
+    attempt: int
+    """The one that failed, from 1."""
+
+    wait_seconds: float
+    error: str
+    error_code: str
+
+
+@frozen(kw_only=True)
+class ModelSwitched:
+    """A model could not answer, and the next one of the chain is asked."""
+
+    tag: ClassVar[str] = "model/switched"
+
+    message_id: str
+    from_ref: str
+    to_ref: str
+    error: str
+    error_code: str
 
 
 @frozen(kw_only=True)
@@ -219,6 +252,9 @@ class RunFinished:
 
     label: str = ""
     text: str = ""
+    stopped_by: str = ""
+    """The filter that ended the turn before the model had done so; else ""."""
+
     usage: Sequence[Usage] = ()
     calls: Sequence[CallRecord] = ()
     audit: RunAudit = field(factory=RunAudit)
@@ -232,6 +268,9 @@ class RunFailed:
     message: str
     error_code: str
     retryable: bool = False
+    deadline: str = ""
+    """The name of the deadline that fired, as `turn`; "" where none did."""
+
     usage: Sequence[Usage] = ()
     calls: Sequence[CallRecord] = ()
     audit: RunAudit = field(factory=RunAudit)
@@ -272,6 +311,8 @@ Event: TypeAlias = (
     | IterationStarted
     | ModelStarted
     | ModelFinished
+    | ModelRetried
+    | ModelSwitched
     | MessageStarted
     | MessageDelta
     | MessageEnded

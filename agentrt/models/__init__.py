@@ -2,7 +2,7 @@
 
 from agentrt.models.admission import AdmissionPool
 from agentrt.models.base import ChatModel
-from agentrt.models.catalog import ModelSettings, open_model
+from agentrt.models.catalog import ModelSettings, open_chain, open_model
 from agentrt.models.chat_model import ProviderModel
 from agentrt.models.fallback import FallbackModel, LazyModel
 from agentrt.models.function import FunctionModel, tell
@@ -21,6 +21,7 @@ __all__ = [
     "ProviderModel",
     "RetryPolicy",
     "call_with_retry",
+    "open_chain",
     "open_model",
     "split_ref",
     "tell",

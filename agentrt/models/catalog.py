@@ -6,20 +6,22 @@ file, and nothing here imports one.
 
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 from attrs import field, frozen
 
-from agentrt.core.errors import ModelReferenceError
+from agentrt.core.errors import AgentRTError, ModelReferenceError
 from agentrt.models.admission import AdmissionPool
 from agentrt.models.base import ChatModel
 from agentrt.models.chat_model import ProviderModel
-from agentrt.models.limits import split_ref
+from agentrt.models.fallback import FallbackModel, LazyModel
+from agentrt.models.limits import ModelCatalog, split_ref
 from agentrt.models.retry import RetryPolicy
 
-__all__ = ["ModelSettings", "open_model"]
+__all__ = ["ModelSettings", "open_chain", "open_model"]
 
 PROVIDERS: Final = "agentrt.providers"
 """Openers of a `Provider`."""
@@ -83,6 +85,39 @@ async def open_model(
             retry=settings.retry,
             admission=settings.admission,
         )
+
+
+@asynccontextmanager
+async def open_chain(
+    ref: str,
+    catalog: ModelCatalog,
+    settings: Mapping[str, ModelSettings] | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+) -> AsyncIterator[FallbackModel]:
+    """The model that `ref` names, with those that stand in for it by the catalog.
+
+    Settings are given by reference, or by vendor for all of its models. A model that
+    cannot be opened counts as one that failed: the next is asked.
+
+    Raises:
+        ModelReferenceError: a reference has the wrong form.
+    """
+    given = settings or {}
+    models: list[ChatModel | LazyModel] = []
+    async with AsyncExitStack() as stack:
+        for each in catalog.fallback_chain(ref):
+            own = given.get(each) or given.get(split_ref(each)[0])
+            opening = open_model(each, own, environ=environ)
+            try:
+                models.append(await stack.enter_async_context(opening))
+            except AgentRTError as error:
+                models.append(LazyModel(each, partial(_raise, error)))
+        yield FallbackModel(models)
+
+
+def _raise(error: AgentRTError) -> ChatModel:
+    raise error
 
 
 def _find(vendor: str, known: Mapping[str, EntryPoint], names: list[str]) -> Any:

@@ -8,19 +8,15 @@ from collections.abc import Callable, Mapping
 from random import random
 from typing import Any, Final
 
-from attrs import define, evolve, field, frozen
+from attrs import evolve, field, frozen
 
-from agentrt.core.chat import (
-    ChatRequest,
-    ChatResponse,
-    Delta,
-    DeltaSink,
-    FinishReason,
-)
+from agentrt.core.chat import ChatRequest, ChatResponse, FinishReason
 from agentrt.core.context import Context
-from agentrt.core.errors import EmptyCompletionError
+from agentrt.core.errors import EmptyCompletionError, ModelError, describe
 from agentrt.core.ids import new_id
+from agentrt.events.types import ModelRetried
 from agentrt.models.admission import AdmissionPool
+from agentrt.models.attempt import Told, timed_attempt
 from agentrt.models.retry import RetryPolicy, call_with_retry
 from agentrt.providers.base import Provider
 
@@ -37,18 +33,6 @@ MAY_BE_EMPTY: Final = frozenset(
 """Reasons that explain why there is nothing."""
 
 
-@define
-class _Told:
-    """A sink that knows whether anything was told."""
-
-    sink: DeltaSink
-    anything: bool = field(default=False, init=False)
-
-    def __call__(self, delta: Delta) -> None:
-        self.anything = True
-        self.sink(delta)
-
-
 @frozen(kw_only=True)
 class ProviderModel:
     """A `ChatModel` over one provider."""
@@ -56,7 +40,8 @@ class ProviderModel:
     provider: Provider
     model_id: str
     options: Mapping[str, Any] = field(factory=dict)
-    """For each call; those of the request win, save for values of None."""
+    """For each call; those of the request win, save for values of None. `retry` among
+    them is a `RetryPolicy`, or False; no vendor sees it."""
 
     retry: RetryPolicy = field(factory=RetryPolicy)
     admission: AdmissionPool = field(factory=AdmissionPool)
@@ -71,14 +56,18 @@ class ProviderModel:
     async def call(self, request: ChatRequest, context: Context) -> ChatResponse:
         given = {k: v for k, v in request.options.items() if v is not None}
         options = {"model": self.model_id, **self.options, **given}
+        retry = _retry(options.pop("retry", self.retry))
         merged = evolve(request, options=options)
-        told = None if context.on_delta is None else _Told(context.on_delta)
+        told = None if context.on_delta is None else Told(context.on_delta)
         message_id = context.message_id or new_id()
+
+        async def send() -> ChatResponse:
+            return await self.provider.call(merged, message_id=message_id, sink=told)
 
         async def attempt() -> ChatResponse:
             async with self.admission.permit(self.ref):
-                response = await self.provider.call(
-                    merged, message_id=message_id, sink=told
+                response = await timed_attempt(
+                    send, told, context.deadlines, ref=self.ref
                 )
             if _is_empty(response):
                 raise EmptyCompletionError(
@@ -88,12 +77,35 @@ class ProviderModel:
                 )
             return response
 
+        def observe(number: int, wait: float, error: ModelError) -> None:
+            if context.emit is not None:
+                context.emit(
+                    ModelRetried(
+                        message_id=message_id,
+                        ref=self.ref,
+                        attempt=number,
+                        wait_seconds=wait,
+                        error=describe(error),
+                        error_code=error.code,
+                    )
+                )
+
         return await call_with_retry(
             attempt,
-            policy=self.retry,
+            policy=retry,
             may_repeat=lambda: told is None or not told.anything,
+            on_retry=observe,
             random=self.random,
         )
+
+
+def _retry(value: RetryPolicy | bool) -> RetryPolicy:
+    """What a call's `retry` option asks for: a policy, or False for no retries."""
+    if value is False:
+        return RetryPolicy(max_retries=0, empty_retries=0)
+    if not isinstance(value, RetryPolicy):
+        raise ValueError(f"retry is {value!r}, expected a RetryPolicy or False")
+    return value
 
 
 def _is_empty(response: ChatResponse) -> bool:

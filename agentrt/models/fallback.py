@@ -15,6 +15,7 @@ from agentrt.core.chat import ChatRequest, ChatResponse, Delta, FallbackReport
 from agentrt.core.context import Context
 from agentrt.core.errors import ModelError, describe
 from agentrt.core.messages import without_blocks
+from agentrt.events.types import ModelSwitched
 from agentrt.models.base import ChatModel
 
 __all__ = ["FallbackModel", "LazyModel"]
@@ -74,6 +75,7 @@ class FallbackModel:
                 if index == last:
                     _add_report(error, failures)
                     raise
+                self._tell_switch(index, error, context)
                 continue
             try:
                 response = await model.call(self._request(index, request), noting)
@@ -82,11 +84,25 @@ class FallbackModel:
                 if index == last or told or not error.switchable:
                     _add_report(error, failures)
                     raise
-                logger.warning("%s failed, asking the next: %s", entry.ref, error)
+                self._tell_switch(index, error, context)
                 continue
             report = FallbackReport(answered_by=entry.ref, failures=tuple(failures))
             return evolve(response, fallback=report)
         raise AssertionError("the last model answers or raises")
+
+    def _tell_switch(self, index: int, error: Exception, context: Context) -> None:
+        here, there = (self._models[place].ref for place in (index, index + 1))
+        logger.warning("%s failed, asking %s: %s", here, there, describe(error))
+        if context.emit is not None:
+            context.emit(
+                ModelSwitched(
+                    message_id=context.message_id,
+                    from_ref=here,
+                    to_ref=there,
+                    error=describe(error),
+                    error_code=getattr(error, "code", "internal"),
+                )
+            )
 
     def _make(self, index: int) -> ChatModel:
         entry = self._models[index]

@@ -51,12 +51,14 @@ async def call_with_retry(
     *,
     policy: RetryPolicy,
     may_repeat: Callable[[], bool] = lambda: True,
+    on_retry: Callable[[int, float, ModelError], None] | None = None,
     random: Callable[[], float] = stdlib_random.random,
 ) -> T:
     """Call `send` until it succeeds or the policy gives up.
 
     `may_repeat` is asked after each failure: a stream whose first delta was told may
-    not be sent again.
+    not be sent again. `on_retry` hears of each attempt that failed, from 1, of the wait
+    in seconds and the error, before the wait.
 
     Raises:
         ModelError: the last failure, when it is not retryable or the retries
@@ -80,4 +82,6 @@ async def call_with_retry(
             wait = policy.delay(
                 used + 1, retry_after=error.retry_after, jitter=random()
             )
+            if on_retry is not None:
+                on_retry(retries + empties, wait, error)
         await trio.sleep(wait)

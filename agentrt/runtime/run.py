@@ -8,7 +8,7 @@ from attrs import define, field, frozen
 
 from agentrt.core.chat import Usage
 from agentrt.core.context import Leftover
-from agentrt.core.errors import AgentRTError, describe
+from agentrt.core.errors import AgentRTError, deadline_of, describe
 from agentrt.core.options import TurnOptions
 from agentrt.core.outcomes import CallRecord, TurnFailed, TurnOutcome
 from agentrt.runtime.registry import DEFAULT_AGENT
@@ -113,6 +113,7 @@ class Run:
         return TurnFailed(
             message=describe(error) if is_ours else f"the run failed ({name})",
             code=error.code if isinstance(error, AgentRTError) else "internal",
+            deadline=deadline_of(error),
             usage=self.usage,
             calls=tuple(self.calls.values()),
             error=error,

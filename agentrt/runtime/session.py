@@ -245,6 +245,7 @@ def _terminal(
             return e.RunFinished(
                 label=label,
                 text=outcome.text,
+                stopped_by=outcome.stopped_by,
                 usage=outcome.usage,
                 calls=outcome.calls,
                 audit=audit,
@@ -272,6 +273,7 @@ def _terminal(
                 message=outcome.message,
                 error_code=outcome.code,
                 retryable=outcome.retryable,
+                deadline=outcome.deadline,
                 usage=outcome.usage,
                 calls=outcome.calls,
                 audit=audit,

@@ -13,10 +13,10 @@ from agentrt.agent.agent import Agent
 from agentrt.agent.approval import Rule, Ruling, Verdict, hints_policy, rules_policy
 from agentrt.agent.approvers import Approval, ApprovalCache, Breaker, Question
 from agentrt.core.context import Context
+from agentrt.core.deadlines import Deadlines
 from agentrt.core.messages import ToolCall, ToolMessage
 from agentrt.core.outcomes import Approve, Decision, Deny, Reply, TurnPaused
 from agentrt.filters.base import ToolRequest
-from agentrt.scopes import Deadlines
 from agentrt.testing import ScriptedModel, call
 from agentrt.tools.base import Tool, ToolHints, tool
 

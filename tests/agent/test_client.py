@@ -17,6 +17,7 @@ from agentrt.core.chat import (
     TextDelta,
 )
 from agentrt.core.context import Context
+from agentrt.core.deadlines import Deadlines
 from agentrt.core.errors import DeadlineError, ServerError, ToolDefinitionError
 from agentrt.core.messages import (
     AssistantMessage,
@@ -210,7 +211,7 @@ async def test_the_models_deadline_names_itself(
 ) -> None:
     script = ScriptedModel([Say(before=trio.sleep_forever)])
     with pytest.raises(DeadlineError) as caught:
-        await client(script, model_seconds=2.0).invoke_chat(
+        await client(script, deadlines=Deadlines(model_seconds=2.0)).invoke_chat(
             REQUEST, Context(conversation_id="c")
         )
     assert str(caught.value) == (
@@ -306,7 +307,7 @@ async def test_a_filter_s_time_is_not_the_tool_s_and_it_sees_the_timeout(
     result = await made.invoke_tool(use(hangs), Context(conversation_id="c"))
     assert seen == [result]
     assert result.is_error
-    assert "cut after 1 s" in str(result.content)
+    assert "deadline of 1 s fired" in str(result.content)
 
 
 @pytest.mark.parametrize(("own", "seconds"), [(1.0, 1.0), (None, 3.0), (9.0, 9.0)])
@@ -314,7 +315,7 @@ async def test_a_tools_own_limit_wins_over_the_clients(
     own: float | None, seconds: float, autojump_clock: trio.testing.MockClock
 ) -> None:
     """B48"""
-    made = client(ScriptedModel([]), tool_seconds=3.0)
+    made = client(ScriptedModel([]), deadlines=Deadlines(tool_seconds=3.0))
     start = trio.current_time()
     slow = evolve(hangs, timeout_seconds=own)
     await made.invoke_tool(use(slow), Context(conversation_id="c"))

@@ -62,6 +62,17 @@ ONE_OF_EACH: Final[Sequence[e.Event]] = [
     e.ToolArgsDelta(call_id="c1", text='{"a": 1}'),
     e.ToolEnded(call_id="c1", arguments={"a": 1}),
     e.ModelFinished(message_id="m1", elapsed=1.0),
+    e.ModelRetried(
+        message_id="m1",
+        ref="a/b",
+        attempt=1,
+        wait_seconds=0.5,
+        error="no",
+        error_code="timeout",
+    ),
+    e.ModelSwitched(
+        message_id="m1", from_ref="a/b", to_ref="c/d", error="no", error_code="timeout"
+    ),
     e.RunUsage(usage=[USAGE]),
     e.ToolReturned(call_id="c1", name="add", content="1"),
     e.RunFinished(label="r", text="done", usage=[USAGE]),

@@ -12,9 +12,12 @@ from agentrt.core.chat import ChatRequest
 from agentrt.core.context import Context
 from agentrt.core.errors import ModelReferenceError
 from agentrt.core.messages import UserMessage
-from agentrt.models.catalog import ModelSettings, open_model
+from agentrt.events.types import ModelSwitched
+from agentrt.models.catalog import ModelSettings, open_chain, open_model
 from agentrt.models.chat_model import ProviderModel
 from agentrt.models.function import FunctionModel
+from agentrt.models.limits import ModelCatalog, ModelSpec
+from agentrt.models.retry import RetryPolicy
 from tests.models.providers import StepProvider
 
 ENTRY_POINTS = """\
@@ -97,3 +100,48 @@ async def test_a_reference_without_a_vendor_is_refused() -> None:
 
 def test_a_key_is_not_shown() -> None:
     assert "secret" not in repr(ModelSettings(api_key="secret"))
+
+
+CATALOG = ModelCatalog(
+    [
+        ModelSpec(ref="steps/one", fallbacks=["nobody/two", "whole/three"]),
+        ModelSpec(ref="whole/three", fallbacks=["steps/one"]),
+    ]
+)
+
+
+async def test_a_chain_is_opened_from_the_catalog() -> None:
+    """Settings go by reference or vendor; each model once, nearest first."""
+    settings = {
+        "steps": ModelSettings(options={"a": 1}, retry=RetryPolicy(max_retries=0))
+    }
+    events: list[Any] = []
+    async with open_chain("steps/one", CATALOG, settings, environ={}) as chain:
+        assert chain.ref == "steps/one"
+        context = Context(conversation_id="c", emit=events.append)
+        request = ChatRequest(messages=[UserMessage(content="hi")])
+        assert (await chain.call(request, context)).message.text == "hi"
+        assert events == []
+    assert OPENED[-1] == "closed"
+
+
+async def test_a_model_of_a_chain_that_cannot_be_opened_is_passed_over() -> None:
+    catalog = ModelCatalog([ModelSpec(ref="nobody/x", fallbacks=["whole/three"])])
+    events: list[Any] = []
+    async with open_chain("nobody/x", catalog) as chain:
+        context = Context(conversation_id="c", emit=events.append, message_id="m")
+        request = ChatRequest(messages=[UserMessage(content="hi")])
+        response = await chain.call(request, context)
+    assert response.message.text == "whole"
+    assert response.fallback is not None
+    assert response.fallback.answered_by == "whole/three"
+    (switched,) = events
+    assert isinstance(switched, ModelSwitched)
+    assert (switched.from_ref, switched.to_ref) == ("nobody/x", "whole/three")
+    assert "no vendor is named 'nobody'" in switched.error
+
+
+async def test_a_chain_whose_reference_has_no_vendor_is_refused() -> None:
+    with pytest.raises(ModelReferenceError, match="expected 'vendor/model-id'"):
+        async with open_chain("gpt", ModelCatalog()):
+            pass

@@ -1,10 +1,14 @@
 """When the next model is asked, what it is shown, and what is told of it."""
 
 import logging
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from attrs import define, field
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentrt.core import errors
 from agentrt.core.chat import (
@@ -19,7 +23,7 @@ from agentrt.core.errors import ModelError, NetworkError, ServerError
 from agentrt.core.messages import AssistantMessage, Blocks
 from agentrt.models.fallback import FallbackModel, LazyModel
 from agentrt.models.function import FunctionModel
-from agentrt.testing import Say, ScriptedModel
+from agentrt.testing import Say, ScriptedModel, trio_property
 
 CONTEXT = Context(conversation_id="c")
 BLOCKS = AssistantMessage(id="m", blocks=Blocks(provider="a", format="f", data=[]))
@@ -167,3 +171,69 @@ async def test_an_answer_that_nobody_heard_may_be_replaced() -> None:
 def test_a_chain_has_a_model() -> None:
     with pytest.raises(ValueError, match="at least one model"):
         FallbackModel([])
+
+
+KINDS = [kind for kind in ModelError.__subclasses__() if kind is not ServerError]
+
+
+@given(
+    st.lists(st.sampled_from([None, *KINDS, ServerError]), min_size=1, max_size=5),
+    st.integers(min_value=0, max_value=4),
+)
+@trio_property
+async def test_the_report_equals_what_happened(
+    ends: list[type[ModelError] | None], lazy: int
+) -> None:
+    """B39: whatever the models do, one of which is made when it is needed."""
+    asked: list[str] = []
+
+    def make(place: int) -> Any:
+        kind = ends[place]
+
+        def answer(request: ChatRequest) -> str:
+            asked.append(ref(place))
+            if kind is not None:
+                raise kind(f"no {place}")
+            return f"from {place}"
+
+        return FunctionModel(answer, ref(place))
+
+    models: list[Any] = [
+        LazyModel(ref(place), partial(make, place)) if place == lazy else make(place)
+        for place in range(len(ends))
+    ]
+    events: list[Any] = []
+    context = Context(conversation_id="c", emit=events.append)
+    chain = FallbackModel(models)
+    if _answers(ends):
+        response = await chain.call(ChatRequest(), context)
+        assert response.fallback == FallbackReport(
+            answered_by=asked[-1],
+            failures=tuple((ref(n), f"no {n}") for n in range(len(asked) - 1)),
+        )
+    else:
+        with pytest.raises(ModelError) as caught:
+            await chain.call(ChatRequest(), context)
+        assert str(caught.value) == f"no {len(asked) - 1}"
+        notes = getattr(caught.value, "__notes__", [])
+        assert all(who in note for note in notes for who in asked)
+        assert bool(notes) == (len(asked) > 1)
+    told = [(event.from_ref, event.to_ref) for event in events]
+    assert told == list(pairwise(asked))
+    assert asked == [ref(place) for place in range(_last(ends) + 1)]
+
+
+def ref(place: int) -> str:
+    return f"v{place}/m"
+
+
+def _answers(ends: list[type[ModelError] | None]) -> bool:
+    return ends[_last(ends)] is None
+
+
+def _last(ends: list[type[ModelError] | None]) -> int:
+    """Where the chain must stop: at an answer, or at what no other model helps."""
+    for place, kind in enumerate(ends):
+        if kind is None or not kind.switchable:
+            return place
+    return len(ends) - 1
