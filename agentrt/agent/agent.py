@@ -6,6 +6,7 @@ conversation in the stores, so one agent serves any number of conversations at o
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 from attrs import Attribute, Factory, define, evolve, field, frozen
@@ -19,6 +20,7 @@ from agentrt.agent.gate import Gate
 from agentrt.agent.loop import Loop
 from agentrt.agent.pause import check_answers
 from agentrt.agent.turn import TurnLedger
+from agentrt.agent.turn_stream import TurnStream, open_stream
 from agentrt.core.context import Context, Slot
 from agentrt.core.deadlines import Deadlines
 from agentrt.core.errors import (
@@ -32,10 +34,12 @@ from agentrt.core.options import TurnOptions
 from agentrt.core.outcomes import Decision, PauseSnapshot, TurnOutcome, TurnPaused
 from agentrt.events.types import EventSink
 from agentrt.filters.base import (
+    UNSET,
     Filter,
     Inner,
     Resumption,
     TurnRequest,
+    Unset,
     compile_hooks,
 )
 from agentrt.filters.memory import memory_filter
@@ -68,6 +72,15 @@ def _approval(
             return Approval(policies=(value,))
         case _:
             return Approval(policies=tuple(value))
+
+
+def _no_memory_filter(_: Any, __: Any, filters: Sequence[Filter]) -> None:
+    for each in filters:
+        if each.memory is not None:
+            raise ValueError(
+                f"filters has the memory filter {each.name!r}: an agent makes its own, "
+                "so hand the store in as memory=..."
+            )
 
 
 def _not_below_0(_: Any, attribute: "Attribute[int]", value: int) -> None:
@@ -125,7 +138,7 @@ class Agent:
 
     Raises:
         ToolDefinitionError: a tool cannot work; names all that cannot.
-        ValueError: `max_iterations` is below 0.
+        ValueError: `max_iterations` is below 0, or a filter is a memory filter.
     """
 
     model: ChatModel
@@ -137,7 +150,7 @@ class Agent:
     tools: ToolRegistry = field(factory=ToolRegistry, converter=_registry)
     """Tools, or plain functions: `Agent(tools=[get_weather])`."""
 
-    filters: Sequence[Filter] = ()
+    filters: Sequence[Filter] = field(default=(), validator=_no_memory_filter)
     """The first is the outermost, but for the memory, which is outside of all."""
 
     memory: ChatMemory | None = field(factory=InMemoryChatMemory)
@@ -183,6 +196,31 @@ class Agent:
         init=False, repr=False, default=Factory(_make_turn, takes_self=True)
     )
     _busy: dict[str, str] = field(factory=dict, init=False, repr=False)
+
+    @classmethod
+    def from_client(
+        cls,
+        client: ChatClient,
+        *,
+        memory: ChatMemory | Unset | None = UNSET,
+        **more: Any,
+    ) -> "Agent":
+        """An agent on a ready client: its model, tools, filters and deadlines.
+
+        The client's memory filter becomes the agent's memory. Another `memory` takes
+        its place, None leaves it out, and a client without one gets a new one in this
+        process. `more` is what an agent has beside that, as `system`.
+        """
+        own = [each.memory for each in client.filters if each.memory is not None]
+        if isinstance(memory, Unset):
+            memory = own[0] if own else InMemoryChatMemory()
+        return cls(
+            model=client.model,
+            tools=client.own_tools,
+            filters=[each for each in client.filters if each.memory is None],
+            memory=memory,
+            **{"deadlines": client.deadlines, **more},
+        )
 
     async def run(
         self,
@@ -235,6 +273,44 @@ class Agent:
             context = self._context(conversation_id, emit, values)
             request = TurnRequest(resume=resumption, options=options)
             return await self.run_turn(request, context)
+
+    def stream(
+        self,
+        input: str | Message | Sequence[Message],  # noqa: A002  the field's word for it
+        *,
+        conversation_id: str | None = None,
+        options: TurnOptions | None = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> AbstractAsyncContextManager[TurnStream]:
+        """`run`, event by event: `async with agent.stream("hi") as stream: async for`.
+
+        After the last event `stream.outcome` says how the turn ended. Leaving the block
+        before that stops the turn; what `run` raises comes where the stream is read.
+        """
+        return open_stream(
+            lambda emit: self.run(
+                input,
+                conversation_id=conversation_id,
+                options=options,
+                emit=emit,
+                values=values,
+            )
+        )
+
+    def stream_resume(
+        self,
+        conversation_id: str,
+        answers: Mapping[str, Decision],
+        *,
+        options: TurnOptions | None = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> AbstractAsyncContextManager[TurnStream]:
+        """`resume`, event by event, as `stream` does it."""
+        return open_stream(
+            lambda emit: self.resume(
+                conversation_id, answers, options=options, emit=emit, values=values
+            )
+        )
 
     async def run_turn(self, request: TurnRequest, context: Context) -> TurnOutcome:
         """One turn through the turn hooks, for whoever brings the context.

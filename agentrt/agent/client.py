@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import trio
-from attrs import define, evolve, field
+from attrs import Factory, define, evolve, field, frozen
 
 from agentrt.agent.history import call_ids, mend
 from agentrt.agent.message_stream import MessageStream
@@ -22,7 +22,10 @@ from agentrt.core.chat import (
 )
 from agentrt.core.context import Context, is_framework_key
 from agentrt.core.deadlines import NO_DEADLINES, Deadlines
-from agentrt.core.errors import describe
+from agentrt.core.errors import ToolError, describe
+from agentrt.core.ids import new_id
+from agentrt.core.messages import Message, ToolCall, user_messages
+from agentrt.core.options import DEFAULT_TURN_OPTIONS, TurnOptions
 from agentrt.events.types import Event, ModelFinished, ModelStarted
 from agentrt.filters.base import (
     Filter,
@@ -36,62 +39,118 @@ from agentrt.scopes import deadline, only_cancelled
 from agentrt.tools.base import Tool, ToolResult
 from agentrt.tools.registry import ToolRegistry
 
-__all__ = ["ChatClient"]
-
+__all__ = ["ChatClient", "check_call"]
 
 logger = logging.getLogger(__name__)
 
 
-@define(init=False)
+def _registry(
+    tools: ToolRegistry | Iterable[Tool | Callable[..., Any]],
+) -> ToolRegistry:
+    return tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+
+
+def _filters(filters: Iterable[Filter]) -> tuple[Filter, ...]:
+    return tuple(filters)
+
+
+def _all_tools(client: "ChatClient") -> ToolRegistry:
+    brought = [tool for each in client.filters for tool in each.tools]
+    return ToolRegistry([*client.own_tools, *brought]) if brought else client.own_tools
+
+
+def _chat_chain(client: "ChatClient") -> Inner[ChatRequest, ChatResponse]:
+    hooks = [f.chat for f in client.filters if f.chat is not None]
+    return compile_hooks(hooks, client._call_model)
+
+
+def _tool_chain(client: "ChatClient") -> Inner[ToolRequest, ToolResult]:
+    hooks = [f.tool for f in client.filters if f.tool is not None]
+    return compile_hooks(hooks, client._run_tool)
+
+
+@frozen(eq=False)
 class ChatClient:
-    """Calls a model, or a tool, through the filters that were registered."""
+    """Calls a model, or a tool, through the filters that were registered. No loop.
+
+    Frozen, since its chains are compiled once: `with_filters` gives another one.
+
+    Raises:
+        ToolDefinitionError: a tool cannot work; names all that cannot.
+    """
 
     model: ChatModel
-    tools: ToolRegistry
-    filters: Sequence[Filter]
-    deadlines: Deadlines
+    own_tools: ToolRegistry = field(
+        factory=ToolRegistry, converter=_registry, alias="tools", kw_only=True
+    )
+    """Those that it was given; `tools` are these and what filters bring."""
+
+    filters: Sequence[Filter] = field(default=(), converter=_filters, kw_only=True)
+    deadlines: Deadlines = field(default=NO_DEADLINES, kw_only=True)
     """Those of models and tools; the others are an agent's."""
 
-    _chat: Inner[ChatRequest, ChatResponse] = field(repr=False)
-    _tool: Inner[ToolRequest, ToolResult] = field(repr=False)
+    tools: ToolRegistry = field(
+        init=False, repr=False, default=Factory(_all_tools, takes_self=True)
+    )
+    _chat: Inner[ChatRequest, ChatResponse] = field(
+        init=False, repr=False, default=Factory(_chat_chain, takes_self=True)
+    )
+    _tool: Inner[ToolRequest, ToolResult] = field(
+        init=False, repr=False, default=Factory(_tool_chain, takes_self=True)
+    )
 
-    def __init__(
+    def with_filters(self, filters: Iterable[Filter]) -> "ChatClient":
+        """The same client with these filters in place of its own."""
+        return evolve(self, filters=tuple(filters))
+
+    def find_tool(self, name: str) -> Tool | None:
+        """The tool of that name, of its own or of a filter's."""
+        return self.tools.find(name)
+
+    def request(
         self,
-        model: ChatModel,
-        *,
-        tools: ToolRegistry | Iterable[Tool | Callable[..., Any]] = (),
-        filters: Sequence[Filter] = (),
-        deadlines: Deadlines = NO_DEADLINES,
-    ) -> None:
-        """Put the parts together.
+        messages: str | Message | Sequence[Message],
+        options: TurnOptions = DEFAULT_TURN_OPTIONS,
+    ) -> ChatRequest:
+        """What `invoke_chat` takes, with the tools that the options allow."""
+        return ChatRequest(
+            messages=user_messages(messages),
+            system=options.system_prompt(""),
+            tools=self.tools.specs_with(options.tags, options.exclude_tags),
+            tool_choice=options.tool_choice,
+            options=options.options,
+        )
 
-        Raises:
-            ToolDefinitionError: a tool cannot work; names all that cannot.
-        """
-        self.model = model
-        self.filters = tuple(filters)
-        self.tools = _with_tools_of(self.filters, tools)
-        self.deadlines = deadlines
-        chat_hooks = [f.chat for f in self.filters if f.chat is not None]
-        tool_hooks = [f.tool for f in self.filters if f.tool is not None]
-        self._chat = compile_hooks(chat_hooks, self._call_model)
-        self._tool = compile_hooks(tool_hooks, self._run_tool)
-
-    async def invoke_chat(self, request: ChatRequest, context: Context) -> ChatResponse:
+    async def invoke_chat(
+        self, request: ChatRequest, context: Context | None = None
+    ) -> ChatResponse:
         """Ask the model, through the chat hooks. Tools that it asks for do not run.
+
+        Without a context it is a conversation of its own.
 
         Raises:
             ModelError: the call failed.
             DeadlineError: it took too long.
         """
-        return await self._chat(request, context)
+        return await self._chat(request, context or Context(conversation_id=new_id()))
 
-    async def invoke_tool(self, request: ToolRequest, context: Context) -> ToolResult:
-        """Run one tool, through the tool hooks, with arguments that were checked.
+    async def invoke_tool(
+        self, request: ToolRequest | ToolCall, context: Context | None = None
+    ) -> ToolResult:
+        """Run one tool, through the tool hooks. A time-out is a result.
 
-        What the tool raises comes out; a time-out is a result.
+        The arguments of a `ToolCall` are checked here; those of a `ToolRequest` were.
+
+        Raises:
+            ToolError: there is no such tool, or the arguments do not fit it.
+            Exception: what the tool raises.
         """
-        return await self._tool(request, context)
+        if isinstance(request, ToolCall):
+            checked = check_call(self.tools, request)
+            if isinstance(checked, str):
+                raise ToolError(checked)
+            request = checked
+        return await self._tool(request, context or Context(conversation_id=new_id()))
 
     async def _call_model(self, request: ChatRequest, context: Context) -> ChatResponse:
         if context.deadlines is not self.deadlines:
@@ -224,15 +283,19 @@ async def _run(request: ToolRequest, context: Context) -> ToolResult:
     return result
 
 
-def _with_tools_of(
-    filters: Sequence[Filter],
-    tools: ToolRegistry | Iterable[Tool | Callable[..., Any]],
-) -> ToolRegistry:
-    """All tools, with those that filters bring."""
-    brought = [tool for each in filters for tool in each.tools]
-    if isinstance(tools, ToolRegistry) and not brought:
-        return tools
-    return ToolRegistry([*tools, *brought])
+def check_call(tools: ToolRegistry, call: ToolCall) -> ToolRequest | str:
+    """The call as it can run, with its arguments coerced; or what is wrong with it."""
+    tool = tools.find(call.name)
+    if tool is None:
+        there = ", ".join(repr(each.name) for each in tools) or "none"
+        return f"there is no tool {call.name!r}; there are {there}"
+    where = f"arguments of {call.name!r}"
+    if call.invalid_arguments is not None:
+        return f"{where} are no JSON object: {call.invalid_arguments[:200]!r}"
+    checked = tools.check(call.name, call.arguments)
+    if checked.faults:
+        return f"{where}: " + "; ".join(checked.faults)
+    return ToolRequest(call=evolve(call, arguments=checked.arguments), tool=tool)
 
 
 def _own_result(result: ToolResult, name: str) -> ToolResult:

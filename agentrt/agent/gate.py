@@ -18,6 +18,7 @@ from agentrt.agent.approval import (
     sensitive_policy,
 )
 from agentrt.agent.approvers import Approval, Question
+from agentrt.agent.client import check_call
 from agentrt.agent.history import forbidden_text
 from agentrt.core.context import Context
 from agentrt.core.messages import Message, ToolCall
@@ -148,17 +149,10 @@ class Gate:
                 return _forbidden(request.call, reason)
 
     def _check(self, call: ToolCall) -> ToolRequest | Refused:
-        tool = self.tools.find(call.name)
-        if tool is None:
-            return Refused(call=call, text=f"error: there is no tool {call.name!r}")
-        where = f"error: arguments of {call.name!r}"
-        if call.invalid_arguments is not None:
-            raw = call.invalid_arguments[:200]
-            return Refused(call=call, text=f"{where} are no JSON object: {raw!r}")
-        checked = self.tools.check(call.name, call.arguments)
-        if checked.faults:
-            return Refused(call=call, text=f"{where}: " + "; ".join(checked.faults))
-        return ToolRequest(call=evolve(call, arguments=checked.arguments), tool=tool)
+        checked = check_call(self.tools, call)
+        if isinstance(checked, str):
+            return Refused(call=call, text=f"error: {checked}")
+        return checked
 
 
 def _run(request: ToolRequest) -> ToolRequest | Interrupt:

@@ -42,6 +42,7 @@ from agentrt.core.outcomes import (
     TurnPaused,
 )
 from agentrt.scopes import holds_only
+from agentrt.stores.base import ChatMemory
 from agentrt.tools.base import Tool, ToolResult
 
 __all__ = [
@@ -248,6 +249,9 @@ class Filter:
 
     tools: Sequence[Tool] = ()
     """What the model may call beside the agent's own tools."""
+
+    memory: ChatMemory | None = field(default=None, repr=False)
+    """Of the memory filter alone: the store that it reads and writes."""
 
     slots: Mapping[str, Slot] = field(factory=dict)
     """How what its tool hooks write becomes one value, by key. A hook writes by setting

@@ -38,7 +38,7 @@ def memory_filter(memory: ChatMemory) -> Filter:
             save = partial(memory.append, conversation_id, [message])
             await finish(save, what="keeping an answer")
 
-    return Filter(name="memory", chat=chat)
+    return Filter(name="memory", chat=chat, memory=memory)
 
 
 def is_empty(message: AssistantMessage) -> bool:

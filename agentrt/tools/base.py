@@ -5,7 +5,7 @@ failure it raises. Turning an exception into an error result is done in one plac
 tool boundary of `agent/tool_batch.py`, and in no tool.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn, overload
 
 import trio
@@ -94,6 +94,10 @@ async def _elsewhere(arguments: Mapping[str, Any], context: Context) -> NoReturn
     raise ToolError("this tool does not run here: its result comes as a reply")
 
 
+def _tags(tags: Iterable[str]) -> frozenset[str]:
+    return frozenset(tags)
+
+
 def _retry(value: "ToolRetry | bool | None") -> "ToolRetry | None":
     if value is True:
         return ToolRetry()
@@ -140,7 +144,7 @@ class Tool:
     batch are such and none failed."""
 
     hints: ToolHints = NO_HINTS
-    tags: frozenset[str] = field(default=frozenset(), converter=frozenset)
+    tags: frozenset[str] = field(default=frozenset(), converter=_tags)
     function: Callable[..., Any] | None = field(default=None, repr=False, eq=False)
     """What `@tool` was put on."""
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from attrs import define
@@ -42,7 +42,7 @@ class ToolRegistry:
         self._checkers = {each.name: ArgumentChecker(each.parameters) for each in made}
         self.specs = tuple(each.spec for each in made)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())
 
     def __len__(self) -> int:

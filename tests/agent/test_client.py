@@ -7,6 +7,7 @@ import pytest
 import trio
 import trio.testing
 from attrs import define, evolve, field
+from attrs.exceptions import FrozenInstanceError
 
 from agentrt.agent.client import ChatClient
 from agentrt.core.chat import (
@@ -18,13 +19,19 @@ from agentrt.core.chat import (
 )
 from agentrt.core.context import Context
 from agentrt.core.deadlines import Deadlines
-from agentrt.core.errors import DeadlineError, ServerError, ToolDefinitionError
+from agentrt.core.errors import (
+    DeadlineError,
+    ServerError,
+    ToolDefinitionError,
+    ToolError,
+)
 from agentrt.core.messages import (
     AssistantMessage,
     ToolCall,
     ToolMessage,
     UserMessage,
 )
+from agentrt.core.options import TurnOptions
 from agentrt.events import types as e
 from agentrt.filters.base import ChatCall, Filter, ToolRequest, ToolUse, hook
 from agentrt.models.function import FunctionModel
@@ -376,3 +383,57 @@ def test_a_filter_brings_its_tools() -> None:
 
     made = client(ScriptedModel([]), filters=[Filter(name="f", tools=[search])])
     assert [each.name for each in made.tools] == ["search"]
+
+
+async def test_a_call_by_name_is_checked_and_run() -> None:
+    made = client(ScriptedModel([]), tools=[add])
+    result = await made.invoke_tool(ToolCall(id="c", name="add", arguments={"a": "2"}))
+    assert result.content == "3"
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (ToolCall(id="c", name="sub"), "there is no tool 'sub'; there are 'add'"),
+        (ToolCall(id="c", name="add"), r"arguments of 'add': \$: 'a' is missing"),
+        (
+            ToolCall(id="c", name="add", invalid_arguments="{"),
+            "arguments of 'add' are no JSON object: '{'",
+        ),
+    ],
+)
+async def test_a_call_that_cannot_run_says_why(call: ToolCall, words: str) -> None:
+    made = client(ScriptedModel([]), tools=[add])
+    with pytest.raises(ToolError, match=words):
+        await made.invoke_tool(call)
+
+
+async def test_a_client_asks_with_its_tools_and_without_a_conversation() -> None:
+    model = ScriptedModel(["hello"])
+    made = client(model, tools=[add, evolve(add, name="sub", tags=["minus"])])
+    request = made.request("hi", TurnOptions(exclude_tags=["minus"], system="Help."))
+    response = await made.invoke_chat(request)
+    assert response.message.text == "hello"
+    (asked,) = model.requests
+    assert [spec.name for spec in asked.tools] == ["add"]
+    assert (asked.system, asked.messages[0].text) == ("Help.", "hi")
+
+
+async def test_other_filters_make_another_client() -> None:
+    """B13: a list that is swapped in place would never be compiled."""
+    shout = Filter(name="shout", tokens=Shout)
+    ears = [Ear(), Ear()]
+    made = client(ScriptedModel(["a", "b"]))
+    loud = made.with_filters([shout])
+    await made.invoke_chat(REQUEST, ears[0].context())
+    await loud.invoke_chat(REQUEST, ears[1].context())
+    assert [ear.text for ear in ears] == ["a", "B!"]
+    with pytest.raises(FrozenInstanceError):
+        made.filters = (shout,)  # type: ignore[misc]
+
+
+def test_tools_of_filters_go_with_them() -> None:
+    brings = Filter(name="f", tools=[add])
+    made = client(ScriptedModel([]), filters=[brings])
+    assert made.find_tool("add") is add
+    assert made.with_filters([]).find_tool("add") is None
