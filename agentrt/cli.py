@@ -15,8 +15,8 @@ from agentrt.core.extras import from_extra
 from agentrt.models.base import ChatModel
 from agentrt.models.catalog import open_model
 from agentrt.runtime.runtime import Runtime, open_runtime
-from agentrt.stores.base import ChatMemory
-from agentrt.stores.in_memory import InMemoryChatMemory
+from agentrt.stores.base import ChatMemory, PauseStore
+from agentrt.stores.in_memory import InMemoryChatMemory, InMemoryPauseStore
 from agentrt.tools.demo import demo_tools
 
 with from_extra("cli"):
@@ -27,7 +27,7 @@ with from_extra("cli"):
     from agentrt.servers.base import OriginPolicy
     from agentrt.servers.http import HttpSettings, serve_http
     from agentrt.servers.websocket import serve_websocket
-    from agentrt.stores.sqlite import open_sqlite_memory
+    from agentrt.stores.sqlite import open_sqlite_stores
 
 __all__ = ["main"]
 
@@ -62,7 +62,7 @@ async def serve(  # noqa: PLR0913  each is an option of the command
         As `vendor/model-id`: `offline/demo` needs no key, `openai/gpt-4o-mini` takes
         OPENAI_API_KEY and OPENAI_BASE_URL from the environment.
     store
-        Where histories are kept: `memory`, or `sqlite:///PATH`.
+        Where histories and pauses are kept: `memory`, or `sqlite:///PATH`.
     allow_origin
         A foreign page that may use this server, as `https://example.org`; repeatable.
     """
@@ -71,8 +71,8 @@ async def serve(  # noqa: PLR0913  each is an option of the command
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with (
             open_model(model) as chat_model,
-            open_memory(store) as memory,
-            open_runtime(_demo_agent(chat_model, memory)) as runtime,
+            open_stores(store) as (memory, pauses),
+            open_runtime(_demo_agent(chat_model, memory, pauses)) as runtime,
             trio.open_nursery() as nursery,
         ):
             ws_port = await nursery.start(
@@ -101,8 +101,10 @@ async def serve(  # noqa: PLR0913  each is an option of the command
             nursery.cancel_scope.cancel(reason="asked to stop")
 
 
-def _demo_agent(model: ChatModel, memory: ChatMemory) -> Agent:
-    return Agent(model=model, system=SYSTEM, tools=demo_tools(), memory=memory)
+def _demo_agent(model: ChatModel, memory: ChatMemory, pauses: PauseStore) -> Agent:
+    return Agent(
+        model=model, system=SYSTEM, tools=demo_tools(), memory=memory, pauses=pauses
+    )
 
 
 async def _shut_down(runtime: Runtime) -> None:
@@ -120,30 +122,25 @@ def _shown(host: str) -> str:
 
 
 @asynccontextmanager
-async def open_memory(store: str) -> AsyncIterator[ChatMemory]:
-    """The memory that `--store` names, for the length of the block.
+async def open_stores(store: str) -> AsyncIterator[tuple[ChatMemory, PauseStore]]:
+    """What `--store` names, for the length of the block.
 
     Raises:
         InputError: there is no such store, or its file cannot be used.
     """
     if store == "memory":
         await trio.lowlevel.checkpoint()
-        yield InMemoryChatMemory()
-    elif store.startswith(SQLITE) and store != SQLITE:
-        async with _open_file(store.removeprefix(SQLITE)) as memory:
-            yield memory
-    else:
+        yield InMemoryChatMemory(), InMemoryPauseStore()
+        return
+    path = store.removeprefix(SQLITE)
+    if not path or path == store:
         raise InputError(f"store is {store!r}, expected 'memory' or 'sqlite:///PATH'")
-
-
-@asynccontextmanager
-async def _open_file(path: str) -> AsyncIterator[ChatMemory]:
     async with AsyncExitStack() as stack:
         try:
-            memory = await stack.enter_async_context(open_sqlite_memory(path))
+            stores = await stack.enter_async_context(open_sqlite_stores(path))
         except ValueError as error:
             raise InputError(str(error)) from None
-        yield memory
+        yield stores.memory, stores.pauses
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from agentrt.agent.calls import Calls
 from agentrt.agent.client import ChatClient
 from agentrt.agent.gate import Gate
 from agentrt.agent.loop import Loop
-from agentrt.agent.pause import check_answers
+from agentrt.agent.pause import check_answers, find_snapshot_faults
 from agentrt.agent.turn import TurnLedger
 from agentrt.agent.turn_stream import TurnStream, open_stream
 from agentrt.core.context import Context, Slot
@@ -27,6 +27,7 @@ from agentrt.core.errors import (
     NotPausedError,
     SessionBusyError,
     SessionPausedError,
+    SnapshotError,
 )
 from agentrt.core.ids import new_id
 from agentrt.core.messages import Message, user_messages, with_edits
@@ -243,7 +244,7 @@ class Agent:
         """
         conversation_id = conversation_id or new_id()
         with self._occupy(conversation_id):
-            waiting = await self.pauses.load(conversation_id)
+            waiting = await self.paused(conversation_id)
             if waiting is not None:
                 raise SessionPausedError(conversation_id, waiting.interrupts)
             request = TurnRequest(messages=user_messages(input), options=options)
@@ -342,9 +343,10 @@ class Agent:
 
         Raises:
             NotPausedError: nothing waits, or somebody else has taken it.
+            SnapshotError: no turn can go on from what is stored.
             AnswerError: the answers do not fit; the pause stays as it was.
         """
-        snapshot = await self.pauses.load(conversation_id)
+        snapshot = await self.paused(conversation_id)
         if snapshot is None:
             raise NotPausedError(conversation_id)
         check_answers(snapshot.interrupts, answers, self._calls.gate.fault)
@@ -354,17 +356,34 @@ class Agent:
         return Resumption(snapshot=taken, answers=answers)
 
     async def paused(self, conversation_id: str) -> PauseSnapshot | None:
-        """What the conversation waits for; None if for nothing."""
-        return await self.pauses.load(conversation_id)
+        """What the conversation waits for; None if for nothing.
+
+        Raises:
+            SnapshotError: something is stored that no turn can go on from.
+        """
+        snapshot = await self.pauses.load(conversation_id)
+        if snapshot is None:
+            return None
+        faults = find_snapshot_faults(snapshot, conversation_id)
+        if faults:
+            raise SnapshotError(conversation_id, "; ".join(faults))
+        return snapshot
 
     async def discard_pause(self, conversation_id: str) -> bool:
         """Give up a paused turn: its calls count as not answered; False: none waits.
+
+        A pause that cannot be read goes too.
 
         Raises:
             SessionBusyError: a turn of the conversation is running.
         """
         with self._occupy(conversation_id):
-            waiting = await self.pauses.load(conversation_id)
+            try:
+                waiting = await self.paused(conversation_id)
+            except SnapshotError:
+                # Nothing in it is to be trusted: the next turn closes its calls.
+                await self.pauses.discard(conversation_id)
+                return True
             if waiting is not None:
                 await self._calls.discard(waiting)
             return waiting is not None

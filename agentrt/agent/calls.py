@@ -17,12 +17,13 @@ from agentrt.agent.approvers import too_late
 from agentrt.agent.client import ChatClient
 from agentrt.agent.gate import Gate, Refused
 from agentrt.agent.pause import apply_answers
-from agentrt.agent.tool_batch import ToolBatch, storable
+from agentrt.agent.tool_batch import ToolBatch, is_json, storable
 from agentrt.agent.turn import TurnAccount
 from agentrt.core.chat import add_usage
 from agentrt.core.context import STOP_KEY, Context, Slot, fold_writes
 from agentrt.core.ids import new_id
 from agentrt.core.messages import AssistantMessage, Message, ToolCall, ToolMessage
+from agentrt.core.options import TurnOptions
 from agentrt.core.outcomes import (
     CallRecord,
     Decision,
@@ -316,11 +317,11 @@ class _SecondHalf:
             results=self._in_order(results),
             interrupts=tuple(sorted(self.asked, key=lambda each: order.index(each.id))),
             transcript=tuple(account.ledger.kept),
-            values=account.ledger.values,
+            values=self._storable(account.ledger.values),
             index=self.index,
             remaining=account.remaining,
             calls=calls,
-            options=account.options,
+            options=_storable_options(account.options),
             paused_at=self.calls.clock(),
         )
         await self.calls.pause(snapshot)
@@ -330,6 +331,18 @@ class _SecondHalf:
             usage=add_usage(account.ledger.usage),
             calls=calls,
         )
+
+    def _storable(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What can be written down: live objects come again with the agent's values."""
+        given = self.account.ledger.given
+        kept = {key: value for key, value in values.items() if is_json(value)}
+        for key in values.keys() - kept.keys():
+            if values[key] is not given.get(key):
+                kind = type(values[key]).__name__
+                logger.warning(
+                    "value %r is of type %s, which no pause can keep: lost", key, kind
+                )
+        return kept
 
     def _in_order(self, results: Sequence[ToolMessage]) -> Sequence[ToolMessage]:
         order = [call.id for call in self.message.tool_calls]
@@ -348,6 +361,13 @@ class _SecondHalf:
         ledger.values = folded.values
         for conflict in folded.conflicts:
             logger.warning("state slots: %s", conflict)
+
+
+def _storable_options(options: TurnOptions) -> TurnOptions:
+    """Without what is no data, as a `RetryPolicy`."""
+    given = options.options
+    kept = {key: value for key, value in given.items() if is_json(value)}
+    return options if len(kept) == len(given) else evolve(options, options=kept)
 
 
 def _without_answer(interrupt: Interrupt, text: str) -> ToolMessage:

@@ -5,7 +5,8 @@ answer is refused before anything is touched, so that the pause stays as it was.
 explicit `Approve` runs a tool, or a `Retry` where the call ran and failed. Pure.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, get_args
 
 from attrs import evolve, frozen
@@ -24,7 +25,7 @@ from agentrt.core.outcomes import (
 )
 from agentrt.core.parts import Content
 
-__all__ = ["Answered", "apply_answers", "check_answers"]
+__all__ = ["Answered", "apply_answers", "check_answers", "find_snapshot_faults"]
 
 
 @frozen(kw_only=True)
@@ -54,6 +55,45 @@ ALLOWED: Final[Mapping[InterruptKind, tuple[type[Decision], ...]]] = {
     "environment": (Retry, Approve, Deny),
 }
 """What each kind of question can be answered with."""
+
+
+def find_snapshot_faults(
+    snapshot: PauseSnapshot, conversation_id: str
+) -> Sequence[str]:
+    """Why a turn cannot go on from this pause; empty if it can.
+
+    A stored pause may come from another version or another hand.
+    """
+    asked = [each.id for each in snapshot.interrupts]
+    done = [each.call_id for each in snapshot.results]
+    known = {*asked, *done}
+    calls = {call.id: call.name for call in snapshot.message.tool_calls}
+    counts = Counter([*asked, *done])
+    faults: list[str] = []
+    if snapshot.conversation_id != conversation_id:
+        faults.append(f"it is of conversation {snapshot.conversation_id!r}")
+    if not asked:
+        faults.append("it asks nothing")
+    if snapshot.remaining < 0 or snapshot.index < 0:
+        faults.append("it counts below 0")
+    faults.extend(f"call {id_!r} is there twice" for id_, n in counts.items() if n > 1)
+    faults.extend(f"call {id_!r} is not in its message" for id_ in known - {*calls})
+    faults.extend(f"call {id_!r} has no answer to come" for id_ in {*calls} - known)
+    faults.extend(_interrupt_faults(snapshot, calls))
+    return faults
+
+
+def _interrupt_faults(
+    snapshot: PauseSnapshot, calls: Mapping[str, str]
+) -> Iterable[str]:
+    for each in snapshot.interrupts:
+        if (each.call.id, each.call.name) != (each.id, calls.get(each.id)):
+            yield f"interrupt {each.id!r} asks about another call"
+        held = each.result
+        if (each.kind == "environment") != (held is not None):
+            yield f"interrupt {each.id!r} of kind {each.kind!r} does not fit"
+        if held is not None and held.call_id != each.id:
+            yield f"interrupt {each.id!r} holds the result of another call"
 
 
 def check_answers(

@@ -29,7 +29,7 @@ from agentrt.filters.base import ToolRequest
 from agentrt.tools.base import ToolResult
 from agentrt.tools.failures import failure_kind
 
-__all__ = ["Ended", "ToolBatch"]
+__all__ = ["Ended", "ToolBatch", "is_json", "storable"]
 
 logger = logging.getLogger(__name__)
 
@@ -241,14 +241,16 @@ def storable(message: ToolMessage) -> ToolMessage:
 
 
 def _storable(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    kept: dict[str, Any] = {}
-    for key, value in values.items():
-        try:
-            json.dumps(value, allow_nan=False)
-            kept[key] = value
-        except (TypeError, ValueError, RecursionError):
-            kept[key] = repr(value)
-    return kept
+    return {k: v if is_json(v) else repr(v) for k, v in values.items()}
+
+
+def is_json(value: Any) -> bool:
+    """Whether a value can be written down as it is."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def _only_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:

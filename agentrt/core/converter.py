@@ -14,7 +14,7 @@ from cattrs.preconf.json import make_converter
 from cattrs.v import format_exception
 
 from agentrt.core.messages import Message
-from agentrt.core.outcomes import Decision
+from agentrt.core.outcomes import SNAPSHOT_VERSION, Decision, PauseSnapshot
 from agentrt.core.parts import Content, Part
 
 __all__ = [
@@ -22,6 +22,8 @@ __all__ = [
     "message_from_json",
     "message_to_json",
     "plain",
+    "snapshot_from_json",
+    "snapshot_to_json",
     "structure",
     "to_json",
 ]
@@ -67,6 +69,30 @@ def message_to_json(message: Message) -> str:
 def message_from_json(text: str) -> Message:
     message: Message = from_json(text, Message)
     return message
+
+
+def snapshot_to_json(snapshot: PauseSnapshot) -> str:
+    return to_json(snapshot, PauseSnapshot)
+
+
+def snapshot_from_json(text: str) -> PauseSnapshot:
+    """A pause as `snapshot_to_json` wrote it, by this version or one before.
+
+    Raises:
+        ValueError: it is of a newer version, or is none; says where.
+    """
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is no JSON: {error}") from None
+    version = raw.get("version", 1) if isinstance(raw, Mapping) else None
+    if type(version) is not int or not 1 <= version <= SNAPSHOT_VERSION:
+        raise ValueError(f"$.version is {version!r}, expected 1 to {SNAPSHOT_VERSION}")
+    try:
+        snapshot: PauseSnapshot = from_json(text, PauseSnapshot)
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
+    return snapshot
 
 
 def _make_converter() -> cattrs.Converter:

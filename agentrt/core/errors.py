@@ -25,7 +25,8 @@ AgentRTError
 └── SessionStateError         the session is in no state for this
     ├── SessionBusyError          a run is in flight; has its id
     ├── SessionPausedError        a pause is open; has its interrupts
-    └── NotPausedError            there is nothing to resume
+    ├── NotPausedError            there is nothing to resume
+    └── SnapshotError             a stored pause cannot be read, or makes no sense
 
 `code` is what a wire protocol calls the error. A message never holds a secret.
 """
@@ -57,6 +58,7 @@ __all__ = [
     "SessionBusyError",
     "SessionPausedError",
     "SessionStateError",
+    "SnapshotError",
     "ToolDefinitionError",
     "ToolError",
     "UnknownAgentError",
@@ -264,6 +266,18 @@ class SessionPausedError(SessionStateError):
         super().__init__(
             f"conversation {conversation_id!r} waits for a person to answer "
             f"{open_ids}: resume it, or start with discard_pause=True"
+        )
+
+
+class SnapshotError(SessionStateError):
+    code = "snapshot"
+
+    def __init__(self, conversation_id: str, why: str) -> None:
+        self.conversation_id = conversation_id
+        self.why = why
+        super().__init__(
+            f"the pause of conversation {conversation_id!r} cannot be taken up: {why}; "
+            "start over it with discard_pause"
         )
 
 

@@ -179,7 +179,8 @@ class Retry:
 Decision: TypeAlias = Approve | Reply | Deny | Retry
 """Closed union. What is not clearly one of them is a `Deny`."""
 
-SNAPSHOT_VERSION: Final = 1
+SNAPSHOT_VERSION: Final = 2
+"""Version 1 had approvals alone, and neither options nor a time."""
 
 
 @frozen(kw_only=True)

@@ -23,6 +23,7 @@ from agentrt.core.errors import (
     SessionBusyError,
     SessionPausedError,
     SessionStateError,
+    SnapshotError,
 )
 from agentrt.core.ids import new_id
 from agentrt.core.messages import (
@@ -33,6 +34,7 @@ from agentrt.core.messages import (
 )
 from agentrt.core.outcomes import (
     Decision,
+    Interrupt,
     PauseSnapshot,
     TurnCancelled,
     TurnOutcome,
@@ -96,7 +98,7 @@ class Runtime:
         session = await self._reserve(run, agent, supersede=options.on_busy)
         given_up: PauseSnapshot | None = None
         try:
-            waiting = await agent.paused(conversation_id)
+            waiting = await _waiting(agent, conversation_id, options.discard_pause)
             if waiting is not None:
                 if not options.discard_pause:
                     raise SessionPausedError(conversation_id, waiting.interrupts)
@@ -305,8 +307,7 @@ class Runtime:
             async with session.opening:
                 if not session.is_open:
                     history = await agent.history(conversation_id)
-                    pause = await agent.paused(conversation_id)
-                    interrupts = () if pause is None else pause.interrupts
+                    interrupts = await _open_questions(agent, conversation_id)
                     cut_ids = self._cut_ids.pop(conversation_id, ())
                     session.open(history, interrupts, cut_ids)
 
@@ -397,6 +398,29 @@ async def open_runtime(
     finally:
         if runtime is not None:
             runtime._close_rings()
+
+
+async def _waiting(
+    agent: Agent, conversation_id: str, discard: bool
+) -> PauseSnapshot | None:
+    """The pause that is open; one that cannot be read may be discarded."""
+    try:
+        return await agent.paused(conversation_id)
+    except SnapshotError:
+        if not discard:
+            raise
+        await agent.pauses.discard(conversation_id)
+        return None
+
+
+async def _open_questions(agent: Agent, conversation_id: str) -> Sequence[Interrupt]:
+    """What the conversation waits for. It can be read though its pause cannot."""
+    try:
+        pause = await agent.paused(conversation_id)
+    except SnapshotError as error:
+        logger.error("%s", error)
+        return ()
+    return () if pause is None else pause.interrupts
 
 
 async def _put_back(agent: Agent, pause: PauseSnapshot | None) -> None:

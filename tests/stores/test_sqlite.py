@@ -1,4 +1,4 @@
-"""Histories in a file: the contract's promises, restarts, and files that are not ours.
+"""Histories and pauses in a file: their contracts' promises, restarts, foreign files.
 
 The connection has a thread, so time is real here; nothing waits for it.
 """
@@ -13,10 +13,16 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrt.core.messages import Message, UserMessage
-from agentrt.stores.base import ChatMemory
-from agentrt.stores.sqlite import open_sqlite_memory
-from agentrt.testing import check_chat_memory, no_leftovers
+from agentrt.core.errors import SnapshotError
+from agentrt.core.messages import AssistantMessage, Message, ToolCall, UserMessage
+from agentrt.core.outcomes import Interrupt, PauseSnapshot
+from agentrt.stores.base import ChatMemory, PauseStore
+from agentrt.stores.sqlite import (
+    SqliteStores,
+    open_sqlite_memory,
+    open_sqlite_stores,
+)
+from agentrt.testing import check_chat_memory, check_pause_store, no_leftovers
 from agentrt.testing.strategies import messages, texts
 
 
@@ -130,7 +136,7 @@ async def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "chat.db"
     with closing(sqlite3.connect(path)) as database:
         database.execute("pragma user_version = 7")
-    with pytest.raises(ValueError, match="has version 7, expected 1"):
+    with pytest.raises(ValueError, match="has version 7, expected 2"):
         async with open_sqlite_memory(path):
             pass
 
@@ -157,3 +163,85 @@ async def test_what_the_caller_raises_comes_out_plain(tmp_path: Path) -> None:
         with pytest.raises(KeyError, match="mine"):
             async with open_sqlite_memory(tmp_path / "chat.db"):
                 raise KeyError("mine")
+
+
+@pytest.mark.parametrize("where", ["file", ":memory:"])
+async def test_the_pauses_keep_their_promises(where: str, tmp_path: Path) -> None:
+    path = tmp_path / "chat.db" if where == "file" else where
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[PauseStore]:
+        async with open_sqlite_stores(path) as stores:
+            yield stores.pauses
+
+    async with no_leftovers():
+        await check_pause_store(opened)
+
+
+def a_pause(id_: str = "p") -> PauseSnapshot:
+    asked = ToolCall(id="a", name="x")
+    return PauseSnapshot(
+        id=id_,
+        conversation_id="c",
+        run_id="r",
+        message=AssistantMessage(id="m", tool_calls=(asked,)),
+        interrupts=(Interrupt(id="a", reason="?", call=asked),),
+        remaining=1,
+    )
+
+
+async def test_a_pause_is_taken_by_one_of_two_processes(tmp_path: Path) -> None:
+    """X24: two connections are as two processes."""
+    path = tmp_path / "chat.db"
+    async with open_sqlite_stores(path) as one, open_sqlite_stores(path) as other:
+        await one.pauses.save(a_pause())
+        assert await other.pauses.load("c") == a_pause()
+        taken: list[PauseSnapshot | None] = []
+
+        async def take(stores: SqliteStores) -> None:
+            taken.append(await stores.pauses.take("c", "p"))
+
+        async with trio.open_nursery() as nursery:
+            for stores in [one, other] * 5:
+                nursery.start_soon(take, stores)
+        assert [each for each in taken if each] == [a_pause()]
+
+
+async def test_a_pause_that_is_being_taken_is_not_lost_by_a_cancellation(
+    tmp_path: Path,
+) -> None:
+    async with open_sqlite_stores(tmp_path / "chat.db") as stores:
+        for seconds in (0.0, 0.00002, 0.0001, 0.001):
+            await stores.pauses.save(a_pause())
+            taken: PauseSnapshot | None = None
+            with trio.move_on_after(seconds):
+                taken = await stores.pauses.take("c", "p")
+            left = await stores.pauses.load("c")
+            assert [taken, left].count(a_pause()) == 1
+
+
+async def test_a_pause_that_cannot_be_read_stays_where_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    async with open_sqlite_stores(path) as stores:
+        with closing(sqlite3.connect(path)) as raw:
+            raw.execute("insert into pause values ('c', 'p', '{\"version\": 99}')")
+            raw.commit()
+        for _ in range(2):
+            with pytest.raises(SnapshotError, match=r"\$.version is 99"):
+                await stores.pauses.load("c")
+        await stores.pauses.discard("c")
+        assert await stores.pauses.load("c") is None
+
+
+async def test_a_file_of_version_1_gets_pauses(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    with closing(sqlite3.connect(path)) as raw:
+        raw.executescript(
+            "create table message (place integer primary key autoincrement,"
+            "conversation_id text not null, id text not null, body text not null,"
+            "unique (conversation_id, id)) strict; pragma user_version = 1;"
+        )
+    async with open_sqlite_stores(path) as stores:
+        await stores.pauses.save(a_pause())
+        await stores.memory.append("c", users(1))
+        assert await stores.pauses.load("c") == a_pause()
