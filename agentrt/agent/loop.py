@@ -16,7 +16,7 @@ from agentrt.agent.calls import STOPPED, Calls, tell_results
 from agentrt.agent.client import ChatClient
 from agentrt.agent.turn import TurnAccount, TurnLedger
 from agentrt.core.chat import ChatRequest, ChatResponse
-from agentrt.core.context import Context
+from agentrt.core.context import STOP_KEY, Context
 from agentrt.core.deadlines import Deadlines
 from agentrt.core.errors import AgentRTError
 from agentrt.core.messages import ToolCall, ToolMessage
@@ -60,8 +60,8 @@ class Loop:
         A filter that runs the turn again gets a new budget of iterations, and what the
         turn has done so far.
         """
-        ledger = _ledger(context)
-        options = _options(request)
+        ledger = _ledger(request, context)
+        options = _options(request, ledger)
         limit = options.max_iterations
         limit = self.max_iterations if limit is None else limit
         account = TurnAccount(context, limit, ledger, options)
@@ -182,22 +182,33 @@ class Loop:
         tell_results(results, account.emit)
 
 
-def _ledger(context: Context) -> TurnLedger:
+def _ledger(request: TurnRequest, context: Context) -> TurnLedger:
     """What the turn has done so far, where a filter runs it again."""
     ledger = context.turn
     if not isinstance(ledger, TurnLedger):
         return TurnLedger(context.values)
     if context.values is not ledger.given:  # a filter has put something in
         ledger.values = {**ledger.values, **context.values}
+    resume = request.resume
+    if STOP_KEY in ledger.values and (resume is None or resume.used):
+        # It stopped the pass before, and not this one.
+        kept = {k: v for k, v in ledger.values.items() if k != STOP_KEY}
+        ledger.values = kept
     return ledger
 
 
-def _options(request: TurnRequest) -> TurnOptions:
-    if request.options is not None:
-        return request.options
-    if request.resume is not None:
-        return request.resume.snapshot.options
-    return DEFAULT_TURN_OPTIONS
+def _options(request: TurnRequest, ledger: TurnLedger) -> TurnOptions:
+    """The request's; else those of what goes on: a pause, or the pass before."""
+    resume = request.resume
+    resumes = resume is not None and not resume.used
+    options = request.options
+    if options is None:
+        options = resume.snapshot.options if resume and resumes else ledger.options
+    first_call_is_over = ledger.begun or (resumes and request.options is None)
+    if first_call_is_over and options.tool_choice is not None:
+        options = evolve(options, tool_choice=None)
+    ledger.begun, ledger.options = True, options
+    return options
 
 
 def _left_open(call: ToolCall, discarded: Sequence[Interrupt]) -> ToolMessage:

@@ -41,6 +41,10 @@ class TurnLedger:
     values: Mapping[str, Any] = field(init=False)
     """State slots, as the last batch left them."""
 
+    begun: bool = field(default=False, init=False)
+    """Whether this is not the first pass."""
+
+    options: TurnOptions = field(default=DEFAULT_TURN_OPTIONS, init=False)
     usage: list[Usage] = field(factory=list, init=False)
     calls: list[CallRecord] = field(factory=list, init=False)
     kept: list[Message] = field(factory=list, init=False)
