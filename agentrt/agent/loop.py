@@ -183,17 +183,19 @@ class Loop:
 
 
 def _ledger(request: TurnRequest, context: Context) -> TurnLedger:
-    """What the turn has done so far, where a filter runs it again."""
+    """What the turn has done so far, and what filters keep for it."""
     ledger = context.turn
     if not isinstance(ledger, TurnLedger):
-        return TurnLedger(context.values)
-    if context.values is not ledger.given:  # a filter has put something in
+        ledger = TurnLedger(context.values)
+    elif context.values is not ledger.given:  # a filter has put something in
         ledger.values = {**ledger.values, **context.values}
     resume = request.resume
     if STOP_KEY in ledger.values and (resume is None or resume.used):
         # It stopped the pass before, and not this one.
         kept = {k: v for k, v in ledger.values.items() if k != STOP_KEY}
         ledger.values = kept
+    if request.values:
+        ledger.values = {**ledger.values, **request.values}
     return ledger
 
 

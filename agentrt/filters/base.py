@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import trio
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from agentrt.core.chat import ChatRequest, ChatResponse, Delta
 from agentrt.core.context import Context, Slot
@@ -121,6 +121,21 @@ class TurnRequest:
     options: TurnOptions | None = None
     """How this turn differs from the agent's others; None on a resume keeps those of
     the turn that paused."""
+
+    values: Mapping[str, Any] = field(factory=dict)
+    """JSON that a turn hook keeps for this turn, under keys that begin with `agentrt/`:
+    it is in `context.values` of the hooks within, also after a pause."""
+
+    is_rerun: bool = False
+    """A filter asks again: these are its words, and not the user's."""
+
+    def keeping(self, key: str, value: Any) -> "TurnRequest":
+        """The same request with one more of the `values`."""
+        return evolve(self, values={**self.values, key: value})
+
+    def again(self, *messages: Message) -> "TurnRequest":
+        """The request for a rerun that adds these messages."""
+        return evolve(self, messages=messages, resume=None, is_rerun=True)
 
 
 @frozen(kw_only=True)
