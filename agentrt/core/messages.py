@@ -21,6 +21,7 @@ from typing import Any, Final, TypeAlias
 from attrs import evolve, field, frozen
 
 from agentrt.core.ids import new_id
+from agentrt.core.json_text import load_json
 from agentrt.core.parts import (
     Content,
     FilePart,
@@ -158,10 +159,6 @@ class ToolMessage:
 
 Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 """Closed union: match on it and end with `assert_never`."""
-
-MAX_DEPTH: Final = 100
-"""Levels of a call's arguments. Python's own limit is lower than what `json` reads, so
-deeper ones would fail later: where they are checked, shown or stored."""
 
 ROLES: Final[Mapping[type[Message], str]] = {
     SystemMessage: "system",
@@ -370,52 +367,14 @@ def parse_arguments(text: str) -> tuple[Mapping[str, Any], str | None]:
     """A call's arguments from their JSON text, and that text again if it is no object.
 
     Nothing at all means no arguments. JSON within a JSON string is unpacked once,
-    as some vendors encode it twice. What nests deeper than `MAX_DEPTH`, or holds a
-    number that no float can, is refused too: it could not be written down again.
+    as some vendors encode it twice. What `load_json` refuses is no object.
     """
     if not text.strip():
         return {}, None
     try:
-        value = _load(text)
+        value = load_json(text)
         if isinstance(value, str):
-            value = _load(value)
-    except (ValueError, RecursionError):
+            value = load_json(value)
+    except ValueError:
         return {}, text
-    if not isinstance(value, dict) or _is_deeper(value, MAX_DEPTH):
-        return {}, text
-    return value, None
-
-
-def _load(text: str) -> Any:
-    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if number in {float("inf"), float("-inf")}:
-        raise ValueError(f"{digits} is too large")
-    return number
-
-
-def _is_deeper(value: Any, limit: int) -> bool:
-    """Whether lists and objects nest more than `limit` levels."""
-    level = [value]
-    for _ in range(limit):
-        level = [item for each in level for item in _items(each)]
-        if not level:
-            return False
-    return any(isinstance(each, dict | list) for each in level)
-
-
-def _items(value: Any) -> Iterable[Any]:
-    match value:
-        case dict():
-            return value.values()
-        case list():
-            return value
-        case _:
-            return ()
+    return (value, None) if isinstance(value, dict) else ({}, text)
