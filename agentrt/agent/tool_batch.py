@@ -7,7 +7,6 @@ batch, each call then has exactly one result: what it returned, "was not started
 """
 
 import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -20,18 +19,15 @@ from agentrt.agent.client import ChatClient
 from agentrt.agent.gate import Refused
 from agentrt.agent.history import CUT, NOT_STARTED, denied_text, synthetic_result
 from agentrt.core.context import Context, is_framework_key
-from agentrt.core.errors import ToolError, describe
 from agentrt.core.messages import ToolCall, ToolMessage
 from agentrt.core.outcomes import CallRecord, CallStatus
 from agentrt.core.parts import Content
 from agentrt.events.types import Event, ToolReturned
 from agentrt.filters.base import ToolRequest
 from agentrt.tools.base import ToolResult
-from agentrt.tools.failures import failure_kind
+from agentrt.tools.failures import result_of_failure
 
 __all__ = ["Ended", "ToolBatch", "is_json", "storable"]
-
-logger = logging.getLogger(__name__)
 
 
 @frozen(kw_only=True)
@@ -181,20 +177,10 @@ class ToolBatch:
     async def _invoke(self, request: ToolRequest, context: Context) -> ToolResult:
         try:
             return await self._client.invoke_tool(request, context)
-        except MemoryError:
-            raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             # The tool boundary: what a tool, or a filter around it, raises becomes a
             # result for the model, and its siblings go on.
-            if request.tool.fatal and not isinstance(error, ToolError):
-                raise
-            if not isinstance(error, ToolError):
-                logger.warning("tool %r failed", request.name, exc_info=error)
-            return ToolResult(
-                content=f"error: {describe(error)}",
-                is_error=True,
-                failure=failure_kind(error),
-            )
+            return result_of_failure(error, request.tool)
 
     def _ended_with(
         self, message: ToolMessage, arguments: Mapping[str, Any], status: CallStatus

@@ -25,7 +25,7 @@ from agentrt.core.truncate import Cut, Measure, find_cut, fitting_prefix
 from agentrt.filters.base import Filter, ToolRequest, ToolUse, hook
 from agentrt.models.estimate import estimate_text
 from agentrt.tools.base import Tool, ToolResult, tool
-from agentrt.tools.failures import failure_kind
+from agentrt.tools.failures import result_of_failure
 from agentrt.tools.signature import Param
 from agentrt.tools.workers import run_in_thread
 
@@ -211,14 +211,9 @@ def _pieces(text: str, start: int, cut: Cut, total: int) -> Sequence[str]:
 
 def _failed(request: ToolRequest, error: Exception, size: _Size) -> ToolResult:
     """The result of a failure whose words are too long; any other goes on."""
-    text = f"error: {describe(error)}"
-    is_own = isinstance(error, ToolError)
-    ends_run = isinstance(error, MemoryError) or (request.tool.fatal and not is_own)
-    if ends_run or not size.is_over(text):
+    if not size.is_over(f"error: {describe(error)}"):
         raise error
-    if not is_own:
-        logger.warning("tool %r failed", request.name, exc_info=error)
-    return ToolResult(content=text, is_error=True, failure=failure_kind(error))
+    return result_of_failure(error, request.tool)
 
 
 Keep: TypeAlias = Callable[[ToolUse, str], Awaitable[str]]

@@ -1,4 +1,4 @@
-"""Why a tool call failed: what its exception says of the chance of another try.
+"""Why a tool call failed, and the result that its exception becomes.
 
 The author of a tool decides, by `ToolError(kind=...)`. Else the error decides: what a
 network or a busy service raises is transient, a refused key is the environment's, and
@@ -6,15 +6,19 @@ all else is the call's own fault. Looked for along the causes, since libraries w
 the system raised.
 """
 
+import logging
 from collections.abc import Iterator
 from typing import Final, cast
 
 import trio
 
-from agentrt.core.errors import AuthenticationError, ModelError, ToolError
+from agentrt.core.errors import AuthenticationError, ModelError, ToolError, describe
 from agentrt.core.outcomes import FailureKind
+from agentrt.tools.base import Tool, ToolResult
 
-__all__ = ["failure_kind"]
+__all__ = ["failure_kind", "result_of_failure"]
+
+logger = logging.getLogger(__name__)
 
 TRANSIENT: Final = (
     ConnectionError,
@@ -38,6 +42,22 @@ def failure_kind(error: BaseException) -> FailureKind:
             case _ if isinstance(cause, TRANSIENT):
                 return "transient"
     return "semantic"
+
+
+def result_of_failure(error: Exception, tool: Tool) -> ToolResult:
+    """What the model reads of an exception that came out of a tool or a hook around it.
+
+    What was not foreseen is logged. Raises the exception again where it ends the run:
+    when memory is out, and when the tool is `fatal` and did not foresee it.
+    """
+    is_foreseen = isinstance(error, ToolError)
+    if isinstance(error, MemoryError) or (tool.fatal and not is_foreseen):
+        raise error
+    if not is_foreseen:
+        logger.warning("tool %r failed", tool.name, exc_info=error)
+    return ToolResult(
+        content=f"error: {describe(error)}", is_error=True, failure=failure_kind(error)
+    )
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -12,7 +12,8 @@ from agentrt.core.errors import (
     RateLimitError,
     ToolError,
 )
-from agentrt.tools.failures import failure_kind
+from agentrt.tools.base import ToolResult, tool
+from agentrt.tools.failures import failure_kind, result_of_failure
 
 
 def caused(error: Exception, cause: BaseException) -> Exception:
@@ -59,3 +60,35 @@ def test_causes_that_go_in_circles_end() -> None:
 def test_a_kind_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValueError, match="expected one of semantic, transient"):
         ToolError("x", kind="fatal")
+
+
+async def _fails() -> None:
+    """Do nothing."""
+
+
+@pytest.mark.parametrize(
+    ("error", "fatal", "is_logged"),
+    [
+        (ToolError("wrong"), False, False),
+        (ToolError("wrong"), True, False),
+        (ValueError("wrong"), False, True),
+    ],
+)
+def test_a_failure_becomes_a_result_and_is_logged_if_nobody_foresaw_it(
+    error: Exception, fatal: bool, is_logged: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = tool(name="fails", fatal=fatal)(_fails)
+    result = result_of_failure(error, made)
+    assert result == ToolResult(
+        content="error: wrong", is_error=True, failure="semantic"
+    )
+    assert ("tool 'fails' failed" in caplog.text) == is_logged
+
+
+@pytest.mark.parametrize(
+    ("error", "fatal"), [(ValueError("wrong"), True), (MemoryError(), False)]
+)
+def test_what_ends_the_run_is_no_result(error: Exception, fatal: bool) -> None:
+    made = tool(name="fails", fatal=fatal)(_fails)
+    with pytest.raises(type(error)):
+        result_of_failure(error, made)
