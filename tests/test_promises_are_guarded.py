@@ -25,7 +25,7 @@ import trio
 import trio.testing
 from attrs import frozen
 
-from agentrt.agent import calls
+from agentrt.agent import second_half
 from agentrt.agent.agent import Agent
 from agentrt.agent.history import find_history_faults
 from agentrt.agent.tool_batch import ToolBatch
@@ -229,10 +229,10 @@ def hide_the_gap(patch: pytest.MonkeyPatch) -> None:
 
 
 def save_nothing(patch: pytest.MonkeyPatch) -> None:
-    async def end(self: calls._SecondHalf, *args: Any) -> None:
+    async def end(self: second_half.SecondHalf, *args: Any) -> None:
         await trio.lowlevel.checkpoint()
 
-    patch.setattr(calls._SecondHalf, "end", end)
+    patch.setattr(second_half.SecondHalf, "end", end)
 
 
 @frozen
