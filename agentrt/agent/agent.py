@@ -7,15 +7,22 @@ conversation in the stores, so one agent serves any number of conversations at o
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Final
 
-from attrs import Attribute, Factory, define, evolve, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from agentrt.agent.answers import answer_filter
-from agentrt.agent.approval import ApprovalPolicy
 from agentrt.agent.approvers import Approval
 from agentrt.agent.calls import Calls
 from agentrt.agent.client import ChatClient
+from agentrt.agent.fields import (
+    Occupied,
+    no_memory_filter,
+    not_below_0,
+    to_approval,
+    to_registry,
+)
 from agentrt.agent.gate import Gate
 from agentrt.agent.loop import Loop
 from agentrt.agent.pause import check_answers, find_snapshot_faults
@@ -25,12 +32,11 @@ from agentrt.core.context import Context, Slot
 from agentrt.core.deadlines import Deadlines
 from agentrt.core.errors import (
     NotPausedError,
-    SessionBusyError,
     SessionPausedError,
     SnapshotError,
 )
 from agentrt.core.ids import new_id
-from agentrt.core.messages import Message, user_messages, with_edits
+from agentrt.core.messages import Message, ToolCall, user_messages, with_edits
 from agentrt.core.options import TurnOptions
 from agentrt.core.outcomes import Decision, PauseSnapshot, TurnOutcome, TurnPaused
 from agentrt.events.types import EventSink
@@ -47,46 +53,11 @@ from agentrt.filters.memory import memory_filter
 from agentrt.models.base import ChatModel
 from agentrt.stores.base import ChatMemory, PauseStore
 from agentrt.stores.in_memory import InMemoryChatMemory, InMemoryPauseStore
-from agentrt.tools.base import Tool
 from agentrt.tools.registry import ToolRegistry
 
 __all__ = ["DEFAULT_MAX_ITERATIONS", "Agent"]
 
 DEFAULT_MAX_ITERATIONS: Final = 10
-
-
-def _registry(
-    tools: ToolRegistry | Sequence[Tool | Callable[..., Any]],
-) -> ToolRegistry:
-    return tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
-
-
-def _approval(
-    value: Approval | ApprovalPolicy | Sequence[ApprovalPolicy] | None,
-) -> Approval:
-    match value:
-        case Approval():
-            return value
-        case None:
-            return Approval()
-        case _ if callable(value):
-            return Approval(policies=(value,))
-        case _:
-            return Approval(policies=tuple(value))
-
-
-def _no_memory_filter(_: Any, __: Any, filters: Sequence[Filter]) -> None:
-    for each in filters:
-        if each.memory is not None:
-            raise ValueError(
-                f"filters has the memory filter {each.name!r}: an agent makes its own, "
-                "so hand the store in as memory=..."
-            )
-
-
-def _not_below_0(_: Any, attribute: "Attribute[int]", value: int) -> None:
-    if value < 0:
-        raise ValueError(f"{attribute.name} is {value}, expected 0 or more")
 
 
 def _make_client(agent: "Agent") -> ChatClient:
@@ -148,17 +119,17 @@ class Agent:
     system: str = ""
     """The system prompt. Sent with each model call, never stored."""
 
-    tools: ToolRegistry = field(factory=ToolRegistry, converter=_registry)
+    tools: ToolRegistry = field(factory=ToolRegistry, converter=to_registry)
     """Tools, or plain functions: `Agent(tools=[get_weather])`."""
 
-    filters: Sequence[Filter] = field(default=(), validator=_no_memory_filter)
+    filters: Sequence[Filter] = field(default=(), validator=no_memory_filter)
     """The first is the outermost, but for the memory, which is outside of all."""
 
     memory: ChatMemory | None = field(factory=InMemoryChatMemory)
     """Where histories are kept. None: each turn knows only itself."""
 
     pauses: PauseStore = field(factory=InMemoryPauseStore)
-    approval: Approval = field(factory=Approval, converter=_approval)
+    approval: Approval = field(factory=Approval, converter=to_approval)
     """Rules on each call, beside the tool's own `sensitive`: a policy, several of them,
     or an `Approval` with all there is. The strictest wins."""
 
@@ -166,7 +137,7 @@ class Agent:
     """Pause where a call failed for want of something (credentials, quota, disk), for a
     person to set it right; else the model reads the error."""
 
-    max_iterations: int = field(default=DEFAULT_MAX_ITERATIONS, validator=_not_below_0)
+    max_iterations: int = field(default=DEFAULT_MAX_ITERATIONS, validator=not_below_0)
     """Batches of tool calls that one turn may run."""
 
     deadlines: Deadlines = field(factory=Deadlines)
@@ -243,7 +214,7 @@ class Agent:
                 `discard_pause`.
         """
         conversation_id = conversation_id or new_id()
-        with self._occupy(conversation_id):
+        with Occupied(self._busy, conversation_id):
             waiting = await self.paused(conversation_id)
             if waiting is not None:
                 raise SessionPausedError(conversation_id, waiting.interrupts)
@@ -269,7 +240,7 @@ class Agent:
             AnswerError: the answers do not fit; the pause stays as it was.
             SessionBusyError: a turn of this conversation is running.
         """
-        with self._occupy(conversation_id):
+        with Occupied(self._busy, conversation_id):
             resumption = await self.take_pause(conversation_id, answers)
             context = self._context(conversation_id, emit, values)
             request = TurnRequest(resume=resumption, options=options)
@@ -349,11 +320,16 @@ class Agent:
         snapshot = await self.paused(conversation_id)
         if snapshot is None:
             raise NotPausedError(conversation_id)
-        check_answers(snapshot.interrupts, answers, self._calls.gate.fault)
+        fault = partial(self._calls.fault, snapshot)
+        check_answers(snapshot.interrupts, answers, fault)
         taken = await self.pauses.take(conversation_id, snapshot.id)
         if taken is None:
             raise NotPausedError(conversation_id)
         return Resumption(snapshot=taken, answers=answers)
+
+    def fault(self, call: ToolCall) -> str | None:
+        """What is wrong with a call of one of its tools; None if nothing is."""
+        return self._calls.gate.fault(call)
 
     async def paused(self, conversation_id: str) -> PauseSnapshot | None:
         """What the conversation waits for; None if for nothing.
@@ -377,7 +353,7 @@ class Agent:
         Raises:
             SessionBusyError: a turn of the conversation is running.
         """
-        with self._occupy(conversation_id):
+        with Occupied(self._busy, conversation_id):
             try:
                 waiting = await self.paused(conversation_id)
             except SnapshotError:
@@ -398,7 +374,7 @@ class Agent:
         Raises:
             SessionBusyError: a turn of it is running.
         """
-        with self._occupy(conversation_id):
+        with Occupied(self._busy, conversation_id):
             await self.pauses.discard(conversation_id)
             if self.memory is not None:
                 await self.memory.clear(conversation_id)
@@ -425,23 +401,3 @@ class Agent:
             emit=emit,
             values=values or {},
         )
-
-    def _occupy(self, conversation_id: str) -> "_Occupied":
-        return _Occupied(self._busy, conversation_id)
-
-
-@define
-class _Occupied:
-    """One turn of a conversation at a time."""
-
-    _busy: dict[str, str]
-    _conversation_id: str
-
-    def __enter__(self) -> None:
-        running = self._busy.get(self._conversation_id)
-        if running is not None:
-            raise SessionBusyError(self._conversation_id, running)
-        self._busy[self._conversation_id] = "a turn"
-
-    def __exit__(self, *_: object) -> None:
-        del self._busy[self._conversation_id]

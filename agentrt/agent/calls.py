@@ -7,7 +7,7 @@ calls that are done.
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from attrs import define, evolve, field
 
@@ -16,16 +16,17 @@ from agentrt.agent.approvers import too_late
 from agentrt.agent.client import ChatClient
 from agentrt.agent.gate import Gate, Refused
 from agentrt.agent.pause import apply_answers
-from agentrt.agent.second_half import SecondHalf
+from agentrt.agent.second_half import SecondHalf, discard_nested
 from agentrt.agent.tool_batch import ToolBatch
 from agentrt.agent.turn import TurnAccount
 from agentrt.core.context import Context, Slot
-from agentrt.core.messages import AssistantMessage, ToolMessage
+from agentrt.core.messages import AssistantMessage, ToolCall, ToolMessage
 from agentrt.core.outcomes import (
     CallRecord,
     Decision,
     Deny,
     Interrupt,
+    Nested,
     PauseSnapshot,
 )
 from agentrt.events.types import EventSink, ToolReturned
@@ -37,7 +38,7 @@ from agentrt.filters.base import (
 from agentrt.scopes import finish
 from agentrt.stores.base import ChatMemory, PauseStore
 
-__all__ = ["STOPPED", "Calls", "tell_results"]
+__all__ = ["STOPPED", "Calls", "tell_results", "without_answer"]
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +98,8 @@ class Calls:
         account.take_up(snapshot)
         second_half = self._second_half(snapshot.message, context, snapshot.index)
         second_half.earlier = snapshot.results
+        second_half.answered = snapshot.interrupts
+        second_half.batch.had_begun(snapshot.nested)
         try:
             if self.memory is not None:
                 known = await self.memory.history(context.conversation_id)
@@ -104,7 +107,8 @@ class Calls:
             ready = await self._decided(resumption, second_half.batch, context)
             await second_half.run(ready)
         finally:
-            waiting = [interrupt.call for interrupt in snapshot.interrupts]
+            asked = {interrupt.call_id for interrupt in snapshot.interrupts}
+            waiting = [c for c in snapshot.message.tool_calls if c.id in asked]
             # `finish` shields what waits in it when the turn was cut.
             await second_half.end(waiting, STOPPED)  # noqa: ASYNC102
         return second_half.response()
@@ -119,17 +123,14 @@ class Calls:
         if snapshot is None:
             return
         text = history.NOT_STARTED.format(why=STOPPED)
-        results = [_without_answer(each, text) for each in snapshot.interrupts]
+        results = without_answers(snapshot, text)
         if context.emit is not None:
             tell_results(results, context.emit)
         await self._give_up(snapshot, results)
 
     async def discard(self, snapshot: PauseSnapshot) -> None:
         """Give up a pause that nobody will answer."""
-        results = [
-            _without_answer(each, history.ABANDONED) for each in snapshot.interrupts
-        ]
-        await self._give_up(snapshot, results)
+        await self._give_up(snapshot, without_answers(snapshot, history.ABANDONED))
 
     async def _give_up(
         self, snapshot: PauseSnapshot, results: Sequence[ToolMessage]
@@ -143,8 +144,34 @@ class Calls:
                 taken.extend(() if given is None else (given,))
             if taken and self.memory is not None:
                 await self.memory.append(snapshot.conversation_id, results)
+            if taken:
+                calls = snapshot.message.tool_calls
+                await self.discard_nested(
+                    snapshot.interrupts, calls, taken[0].conversation_id
+                )
 
         await finish(save, what="giving up a pause")
+
+    async def discard_nested(
+        self,
+        interrupts: Sequence[Interrupt],
+        calls: Sequence[ToolCall],
+        conversation_id: str,
+    ) -> None:
+        """Let subagents forget what they asked, and nobody will answer."""
+        await discard_nested(self.client.tools, interrupts, calls, conversation_id)
+
+    def fault(
+        self, snapshot: PauseSnapshot, interrupt: Interrupt, call: ToolCall
+    ) -> str | None:
+        """What is wrong with a call that a person edited; None if nothing is."""
+        if not interrupt.parent_call_id:
+            return self.gate.fault(call)
+        names = {each.id: each.name for each in snapshot.message.tool_calls}
+        tool = self.client.tools.find(names.get(interrupt.parent_call_id, ""))
+        if tool is None or tool.nested is None:
+            return "there is no tool any more that runs this subagent"
+        return tool.nested.fault(call)
 
     async def pause(self, snapshot: PauseSnapshot) -> None:
         """Save a pause; until the turn has ended it may still be given up."""
@@ -189,15 +216,29 @@ class Calls:
             assert interrupt.result is not None
             batch.keep_failure(interrupt.call, interrupt.result)
         judged = [await self.gate.admit(call, context) for call in answered.approved]
+        judged.extend(self._going_on(snapshot, answered.nested))
         self._note(snapshot, answers, judged, context)
         for each in judged:
             if isinstance(each, Refused):
                 batch.refuse(each)
         return [
-            evolve(each, edited=each.call.id in answered.edited)
+            evolve(each, edited=each.call.id in answered.edited or each.edited)
             for each in judged
             if isinstance(each, ToolRequest)
         ]
+
+    def _going_on(
+        self, snapshot: PauseSnapshot, nested: Mapping[str, Mapping[str, Decision]]
+    ) -> Iterable[ToolRequest | Refused]:
+        """Calls whose subagents were answered: they were let run before."""
+        for call in snapshot.message.tool_calls:
+            if call.id in nested:
+                checked = self.gate.check(call)
+                if isinstance(checked, ToolRequest):
+                    state = snapshot.nested.get(call.id)
+                    going_on = Nested(answers=nested[call.id], state=state)
+                    checked = evolve(checked, nested=going_on)
+                yield checked
 
     def _note(
         self,
@@ -209,7 +250,7 @@ class Calls:
         """Remember the answers, each with the call as it runs."""
         as_run = {each.call.id: each.call for each in judged}
         for interrupt in snapshot.interrupts:
-            if interrupt.kind == "approval":
+            if interrupt.kind == "approval" and not interrupt.parent_call_id:
                 call = as_run.get(interrupt.id, interrupt.call)
                 self.gate.approval.note(call, answers.get(interrupt.id), context)
 
@@ -220,9 +261,26 @@ class Calls:
         return limit is not None and self.clock() - snapshot.paused_at > limit
 
 
-def _without_answer(interrupt: Interrupt, text: str) -> ToolMessage:
-    """What is true of a call that nobody decides on any more."""
-    return interrupt.result or history.synthetic_result(interrupt.call, text)
+def without_answers(snapshot: PauseSnapshot, text: str) -> Sequence[ToolMessage]:
+    """What is true of the calls of a pause that nobody will answer."""
+    return [
+        without_answer(call, snapshot.interrupts, text)
+        for call in snapshot.message.tool_calls
+        if call.id in {each.call_id for each in snapshot.interrupts}
+    ]
+
+
+def without_answer(
+    call: ToolCall, interrupts: Sequence[Interrupt], text: str
+) -> ToolMessage:
+    """What is true of a call that waits for these; `text` is of one that never ran."""
+    for each in interrupts:
+        if each.call_id != call.id:
+            continue
+        if each.parent_call_id:
+            return history.synthetic_result(call, history.GIVEN_UP)
+        return each.result or history.synthetic_result(call, text)
+    return history.synthetic_result(call, text)
 
 
 def _record(interrupt: Interrupt) -> CallRecord:

@@ -77,7 +77,7 @@ class Gate:
             there = ", ".join(map(repr, known)) or "none"
             text = f"error: there is no tool {call.name!r}; there are {there}"
             return Refused(call=call, text=text)
-        request = self._check(call)
+        request = self.check(call)
         if isinstance(request, Refused):
             return request
         ruling = await rule(self._policies, request, context)
@@ -101,7 +101,7 @@ class Gate:
         Its arguments may have been edited and the tools may have changed since. What is
         forbidden no approval allows.
         """
-        request = self._check(call)
+        request = self.check(call)
         if isinstance(request, Refused):
             return request
         ruling = await rule(self._policies, request, context)
@@ -111,7 +111,7 @@ class Gate:
 
     def fault(self, call: ToolCall) -> str | None:
         """What is wrong with a call's arguments; None if nothing is."""
-        checked = self._check(call)
+        checked = self.check(call)
         return str(checked.text) if isinstance(checked, Refused) else None
 
     async def _ask(self, question: Question, ruling: Ruling) -> Judged:
@@ -138,7 +138,7 @@ class Gate:
             case Approve(arguments=None):
                 return _run(request)
             case Approve(arguments=arguments) if arguments is not None:
-                edited = self._check(evolve(request.call, arguments=arguments))
+                edited = self.check(evolve(request.call, arguments=arguments))
                 if isinstance(edited, Refused):
                     return edited
                 return _run(evolve(edited, edited=True))
@@ -148,7 +148,8 @@ class Gate:
                 reason = getattr(decision, "reason", "")
                 return _forbidden(request.call, reason)
 
-    def _check(self, call: ToolCall) -> ToolRequest | Refused:
+    def check(self, call: ToolCall) -> ToolRequest | Refused:
+        """The call as it can run; refused if its tool or its arguments do not fit."""
         checked = check_call(self.tools, call)
         if isinstance(checked, str):
             return Refused(call=call, text=f"error: {checked}")

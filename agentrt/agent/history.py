@@ -20,6 +20,7 @@ from agentrt.core.messages import (
 __all__ = [
     "ABANDONED",
     "CUT",
+    "GIVEN_UP",
     "NOT_STARTED",
     "UNRECORDED",
     "call_ids",
@@ -34,6 +35,7 @@ __all__ = [
 NOT_STARTED: Final = "This call was not started: {why}."
 CUT: Final = "This call was cut: {why}. It may have had effects."
 ABANDONED: Final = "This call was not run: nobody answered before the user went on."
+GIVEN_UP: Final = "This call was given up: nobody answered what it asked."
 UNRECORDED: Final = "its result was never recorded"
 
 

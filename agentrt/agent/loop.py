@@ -12,7 +12,7 @@ import trio
 from attrs import define, evolve, field
 
 from agentrt.agent import history
-from agentrt.agent.calls import STOPPED, Calls, tell_results
+from agentrt.agent.calls import STOPPED, Calls, tell_results, without_answer
 from agentrt.agent.client import ChatClient
 from agentrt.agent.turn import TurnAccount, TurnLedger
 from agentrt.core.chat import ChatRequest, ChatResponse
@@ -121,6 +121,9 @@ class Loop:
             new = [*results, *request.messages]
             await self.memory.append(context.conversation_id, new)
             tell_results(results, account.emit)
+            await self.calls.discard_nested(
+                request.discarded, left, context.conversation_id
+            )
 
         if self.memory is not None:
             await finish(save, what="keeping what the user said")
@@ -215,8 +218,7 @@ def _options(request: TurnRequest, ledger: TurnLedger) -> TurnOptions:
 
 def _left_open(call: ToolCall, discarded: Sequence[Interrupt]) -> ToolMessage:
     """The truth about a call that an earlier turn left without a result."""
-    for interrupt in discarded:
-        if interrupt.id == call.id:
-            return interrupt.result or history.synthetic_result(call, history.ABANDONED)
+    if any(interrupt.call_id == call.id for interrupt in discarded):
+        return without_answer(call, discarded, history.ABANDONED)
     text = history.CUT.format(why=history.UNRECORDED)
     return history.synthetic_result(call, text)

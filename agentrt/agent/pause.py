@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, get_args
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from agentrt.core.errors import AnswerError
 from agentrt.core.messages import ToolCall
@@ -48,6 +48,9 @@ class Answered:
     retried: Sequence[Interrupt] = ()
     """Those of them that are to be made again; they are among `approved`."""
 
+    nested: Mapping[str, Mapping[str, Decision]] = field(factory=dict)
+    """By call: the answers to what its subagents ask, by their ids."""
+
 
 ALLOWED: Final[Mapping[InterruptKind, tuple[type[Decision], ...]]] = {
     "approval": (Approve, Reply, Deny),
@@ -64,21 +67,24 @@ def find_snapshot_faults(
 
     A stored pause may come from another version or another hand.
     """
-    asked = [each.id for each in snapshot.interrupts]
+    ids = [each.id for each in snapshot.interrupts]
+    asked = {each.call_id for each in snapshot.interrupts}
     done = [each.call_id for each in snapshot.results]
     known = {*asked, *done}
     calls = {call.id: call.name for call in snapshot.message.tool_calls}
-    counts = Counter([*asked, *done])
+    twice = {id_ for id_, n in Counter([*ids, *done]).items() if n > 1}
+    twice |= asked & {*done}
     faults: list[str] = []
     if snapshot.conversation_id != conversation_id:
         faults.append(f"it is of conversation {snapshot.conversation_id!r}")
-    if not asked:
+    if not ids:
         faults.append("it asks nothing")
     if snapshot.remaining < 0 or snapshot.index < 0:
         faults.append("it counts below 0")
-    faults.extend(f"call {id_!r} is there twice" for id_, n in counts.items() if n > 1)
-    faults.extend(f"call {id_!r} is not in its message" for id_ in known - {*calls})
-    faults.extend(f"call {id_!r} has no answer to come" for id_ in {*calls} - known)
+    faults.extend(f"call {id_!r} is there twice" for id_ in sorted(twice))
+    odd, left = sorted(known - {*calls}), sorted({*calls} - known)
+    faults.extend(f"call {id_!r} is not in its message" for id_ in odd)
+    faults.extend(f"call {id_!r} has no answer to come" for id_ in left)
     faults.extend(_interrupt_faults(snapshot, calls))
     return faults
 
@@ -87,6 +93,10 @@ def _interrupt_faults(
     snapshot: PauseSnapshot, calls: Mapping[str, str]
 ) -> Iterable[str]:
     for each in snapshot.interrupts:
+        if each.parent_call_id:
+            if not each.id.startswith(f"{each.parent_call_id}/"):
+                yield f"interrupt {each.id!r} is of another call"
+            continue
         if (each.call.id, each.call.name) != (each.id, calls.get(each.id)):
             yield f"interrupt {each.id!r} asks about another call"
         held = each.result
@@ -99,11 +109,11 @@ def _interrupt_faults(
 def check_answers(
     interrupts: Sequence[Interrupt],
     answers: Mapping[str, Decision],
-    check: Callable[[ToolCall], str | None],
+    check: Callable[[Interrupt, ToolCall], str | None],
 ) -> None:
     """Refuse answers that do not fit; changes nothing.
 
-    `check` says what is wrong with a call's arguments, or None.
+    `check` says what is wrong with a call that was edited, or None.
 
     Raises:
         AnswerError: an interrupt is not known or not answered, a reply says nothing, or
@@ -135,7 +145,7 @@ def check_answers(
             raise AnswerError(f"the reply to {id_!r} says nothing")
         if isinstance(decision, Approve) and decision.arguments is not None:
             edited = evolve(call, arguments=decision.arguments)
-            if (fault := check(edited)) is not None:
+            if (fault := check(known[id_], edited)) is not None:
                 raise AnswerError(f"edited arguments for {call.name!r}: {fault}")
 
 
@@ -144,7 +154,15 @@ def apply_answers(snapshot: PauseSnapshot, answers: Mapping[str, Decision]) -> A
 
     What is no `Approve` and no `Reply` is a denial.
     """
-    said = [(each, _clear(each, answers.get(each.id))) for each in snapshot.interrupts]
+    all_said = [
+        (each, _clear(each, answers.get(each.id))) for each in snapshot.interrupts
+    ]
+    said = [(each, d) for each, d in all_said if not each.parent_call_id]
+    nested: dict[str, dict[str, Decision]] = {}
+    for each, decision in all_said:
+        if parent := each.parent_call_id:
+            own_id = each.id.removeprefix(f"{parent}/")
+            nested.setdefault(parent, {})[own_id] = decision
     go = [(each, d) for each, d in said if isinstance(d, Approve | Retry)]
     no = [(each, d) for each, d in said if isinstance(d, Deny)]
     return Answered(
@@ -156,6 +174,7 @@ def apply_answers(snapshot: PauseSnapshot, answers: Mapping[str, Decision]) -> A
         replied=tuple(
             (each.call, d.content) for each, d in said if isinstance(d, Reply)
         ),
+        nested=nested,
     )
 
 

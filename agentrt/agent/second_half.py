@@ -22,8 +22,9 @@ from agentrt.core.outcomes import Interrupt, PauseSnapshot, TurnPaused
 from agentrt.filters.base import IterationResponse, NextIteration, ToolRequest
 from agentrt.scopes import finish
 from agentrt.stores.base import ChatMemory, PauseStore
+from agentrt.tools.registry import ToolRegistry
 
-__all__ = ["SecondHalf"]
+__all__ = ["SecondHalf", "discard_nested"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,9 @@ class SecondHalf:
 
     earlier: Sequence[ToolMessage] = ()
     """Results from before a pause; the history has them."""
+
+    answered: Sequence[Interrupt] = ()
+    """The questions of the pause that it goes on from."""
 
     asked: list[Interrupt] = field(factory=list, init=False)
     paused: TurnPaused | None = field(default=None, init=False)
@@ -82,6 +86,8 @@ class SecondHalf:
             )
             for each in held
         )
+        for call_id, suspended in self.batch.suspended.items():
+            self.asked.extend(_nested(call_id, each) for each in suspended.interrupts)
         if self.asked:
             self.paused = await self._pause()
 
@@ -100,6 +106,10 @@ class SecondHalf:
                 await self.memory.append(conversation_id, results)
             if lost:  # whether it was saved before the cut is not known
                 await self.pauses.discard(conversation_id)
+            if self.paused is None:  # subagents that were answered may not have run
+                questions = [*self.answered, *self.asked]
+                tools = self.client.tools
+                await discard_nested(tools, questions, calls, conversation_id)
 
         await finish(save, what="keeping results of tools")
 
@@ -134,12 +144,15 @@ class SecondHalf:
             run_id=context.run_id,
             message=self.message,
             results=self._in_order(results),
-            interrupts=tuple(sorted(self.asked, key=lambda each: order.index(each.id))),
+            interrupts=tuple(
+                sorted(self.asked, key=lambda each: order.index(each.call_id))
+            ),
             transcript=tuple(account.ledger.kept),
             values=self._storable(account.ledger.values),
             index=self.index,
             remaining=account.remaining,
             calls=calls,
+            nested={id_: each.state for id_, each in self.batch.suspended.items()},
             options=_storable_options(account.options),
             paused_at=self.clock(),
         )
@@ -180,6 +193,25 @@ class SecondHalf:
         ledger.values = folded.values
         for conflict in folded.conflicts:
             logger.warning("state slots: %s", conflict)
+
+
+async def discard_nested(
+    tools: ToolRegistry,
+    interrupts: Sequence[Interrupt],
+    calls: Sequence[ToolCall],
+    conversation_id: str,
+) -> None:
+    """Let subagents forget what they asked by these calls: nobody will answer."""
+    asked = {each.parent_call_id for each in interrupts}
+    for call in calls:
+        tool = tools.find(call.name) if call.id in asked else None
+        if tool is not None and tool.nested is not None:
+            await tool.nested.discard(conversation_id, call.id)
+
+
+def _nested(call_id: str, interrupt: Interrupt) -> Interrupt:
+    """A subagent's question, as one of this turn."""
+    return evolve(interrupt, id=f"{call_id}/{interrupt.id}", parent_call_id=call_id)
 
 
 def _storable_options(options: TurnOptions) -> TurnOptions:

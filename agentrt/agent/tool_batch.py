@@ -7,7 +7,7 @@ batch, each call then has exactly one result: what it returned, "was not started
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -24,7 +24,7 @@ from agentrt.core.outcomes import CallRecord, CallStatus
 from agentrt.core.parts import Content
 from agentrt.events.types import Event, ToolReturned
 from agentrt.filters.base import ToolRequest
-from agentrt.tools.base import ToolResult
+from agentrt.tools.base import ToolResult, ToolSuspended
 from agentrt.tools.failures import result_of_failure
 
 __all__ = ["Ended", "ToolBatch", "is_json", "storable"]
@@ -50,6 +50,9 @@ class ToolBatch:
 
     held: dict[str, Ended] = field(factory=dict, init=False)
     """By call: failures that wait."""
+
+    suspended: dict[str, ToolSuspended] = field(factory=dict, init=False)
+    """By call: what subagents ask."""
 
     _requests: dict[str, ToolRequest] = field(factory=dict, init=False)
     """By call: what was to run, with the arguments that it was given."""
@@ -84,6 +87,10 @@ class ToolBatch:
                         await ended.wait()
         except BaseExceptionGroup as group:
             raise _only_leaf(group) from None
+
+    def had_begun(self, call_ids: Iterable[str]) -> None:
+        """These calls were begun before a pause, and go on."""
+        self._started.update(call_ids)
 
     def answer(self, call: ToolCall, status: CallStatus, content: Content) -> None:
         """Give a call a result that no tool said."""
@@ -132,8 +139,14 @@ class ToolBatch:
             self._context,
             call_id=call.id,
             tool_returned=partial(self._returned.__setitem__, call.id),
+            nested=request.nested,
         )
-        result = await self._invoke_with_retry(request, context)
+        try:
+            result = await self._invoke_with_retry(request, context)
+        except ToolSuspended as suspended:
+            self.suspended[call.id] = suspended
+            ended.set()
+            return
         if self._holds_failures and result.failure == "environment":
             self.held[call.id] = self._from_result(call, result)
         else:

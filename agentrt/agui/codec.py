@@ -192,7 +192,7 @@ def encode_interrupt(interrupt: Interrupt) -> Json:
         "id": interrupt.id,
         "reason": "tool_call",
         "message": interrupt.reason,
-        "toolCallId": interrupt.call.id,
+        "toolCallId": interrupt.call_id,
         "responseSchema": APPROVAL_SCHEMA,
         "metadata": {
             "kind": interrupt.kind,

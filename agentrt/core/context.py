@@ -13,6 +13,7 @@ from attrs import field, frozen
 from agentrt.core.chat import DeltaSink, Usage
 from agentrt.core.deadlines import NO_DEADLINES, Deadlines
 from agentrt.core.ids import new_id
+from agentrt.core.outcomes import Nested
 
 __all__ = [
     "FRAMEWORK_PREFIX",
@@ -74,6 +75,9 @@ class Context:
 
     add_usage: Callable[[Usage], None] | None = field(default=None, repr=False)
     """Where a filter or a policy accounts for a model that it asked for the turn."""
+
+    nested: Nested | None = field(default=None, repr=False)
+    """Of a tool call that had raised `ToolSuspended`: what people answered."""
 
     turn: Any = field(default=None, repr=False)
     """The loop's own account of the turn; nobody else's business."""

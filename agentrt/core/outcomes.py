@@ -24,6 +24,7 @@ __all__ = [
     "FailureKind",
     "Interrupt",
     "InterruptKind",
+    "Nested",
     "PauseSnapshot",
     "Reply",
     "Retry",
@@ -84,6 +85,37 @@ class TurnCompleted:
     """The text is what tools returned, which were declared `return_direct`."""
 
 
+@frozen(kw_only=True)
+class Approve:
+    """Run the call, with other arguments if given; those are checked again."""
+
+    arguments: Mapping[str, Any] | None = None
+    remember: bool = False
+    """Ask no more, in this conversation, about this tool with these arguments."""
+
+
+@frozen(kw_only=True)
+class Reply:
+    """Do not run the call; this is its result."""
+
+    content: Content
+
+
+@frozen(kw_only=True)
+class Deny:
+    """Do not run the call; the model is told so."""
+
+    reason: str = ""
+
+
+@frozen(kw_only=True)
+class Retry:
+    """Run a call again that failed for the sake of its environment."""
+
+
+Decision: TypeAlias = Approve | Reply | Deny | Retry
+"""Closed union. What is not clearly one of them is a `Deny`."""
+
 InterruptKind: TypeAlias = Literal["approval", "external", "environment"]
 """`approval`: may this call run? `external`: it runs elsewhere, give its result.
 `environment`: it failed for want of something; retry it when that is there."""
@@ -105,6 +137,26 @@ class Interrupt:
 
     result: ToolMessage | None = None
     """Of an `environment` interrupt: what the call came to, should nobody retry it."""
+
+    parent_call_id: str = ""
+    """Of a question that a subagent asks: the call of this turn that runs it. `id` then
+    begins with it, and `call` is the subagent's own."""
+
+    @property
+    def call_id(self) -> str:
+        """The call of this turn that waits."""
+        return self.parent_call_id or self.id
+
+
+@frozen(kw_only=True)
+class Nested:
+    """What a call that runs a subagent goes on with after a pause."""
+
+    answers: Mapping[str, Decision]
+    """To its own questions, by the ids that it gave them."""
+
+    state: Any = None
+    """What it left with the pause."""
 
 
 @frozen(kw_only=True)
@@ -148,37 +200,6 @@ TurnOutcome: TypeAlias = TurnCompleted | TurnPaused | TurnCancelled | TurnFailed
 """Closed union."""
 
 
-@frozen(kw_only=True)
-class Approve:
-    """Run the call, with other arguments if given; those are checked again."""
-
-    arguments: Mapping[str, Any] | None = None
-    remember: bool = False
-    """Ask no more, in this conversation, about this tool with these arguments."""
-
-
-@frozen(kw_only=True)
-class Reply:
-    """Do not run the call; this is its result."""
-
-    content: Content
-
-
-@frozen(kw_only=True)
-class Deny:
-    """Do not run the call; the model is told so."""
-
-    reason: str = ""
-
-
-@frozen(kw_only=True)
-class Retry:
-    """Run a call again that failed for the sake of its environment."""
-
-
-Decision: TypeAlias = Approve | Reply | Deny | Retry
-"""Closed union. What is not clearly one of them is a `Deny`."""
-
 SNAPSHOT_VERSION: Final = 2
 """Version 1 had approvals alone, and neither options nor a time."""
 
@@ -214,6 +235,9 @@ class PauseSnapshot:
 
     calls: Sequence[CallRecord] = ()
     """What ran in the turn so far."""
+
+    nested: Mapping[str, Any] = field(factory=dict)
+    """By call: what a tool that runs a subagent left with the pause. JSON."""
 
     options: TurnOptions = DEFAULT_TURN_OPTIONS
     paused_at: float = 0.0

@@ -91,7 +91,7 @@ class Emitter:
             self._ensure_started()
         self._close_blocks()
         asked = terminal.interrupts if isinstance(terminal, RunPaused) else ()
-        self._answer_calls(terminal.tag, but={interrupt.id for interrupt in asked})
+        self._answer_calls(terminal.tag, but={interrupt.call_id for interrupt in asked})
         self._emit(terminal)
         self._closed = True
 

@@ -172,7 +172,7 @@ def _may_end(grammar: Grammar, event: e.TerminalEvent) -> Broken | None:
         return "left-open", f"{event.tag} leaves {kind} {id_!r} open"
     asked = set()
     if isinstance(event, e.RunPaused):
-        asked = {interrupt.id for interrupt in event.interrupts}
+        asked = {interrupt.call_id for interrupt in event.interrupts}
         if not asked:
             return "left-open", "run/paused names no interrupt"
     left = set(grammar.unanswered)

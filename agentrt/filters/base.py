@@ -35,6 +35,7 @@ from agentrt.core.options import TurnOptions
 from agentrt.core.outcomes import (
     Decision,
     Interrupt,
+    Nested,
     PauseSnapshot,
     TurnCancelled,
     TurnFailed,
@@ -171,6 +172,9 @@ class ToolRequest:
     tool: Tool
     edited: bool = False
     """Whether who approved it has changed the arguments."""
+
+    nested: Nested | None = None
+    """Set when a call that had asked something goes on."""
 
     @property
     def name(self) -> str:

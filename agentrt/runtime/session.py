@@ -148,7 +148,7 @@ class Session:
         if run.stop_reason is not None:
             self._go(Action.STOP)
         if is_resume:
-            run.asked.update(interrupt.id for interrupt in self.interrupts)
+            run.asked.update(interrupt.call_id for interrupt in self.interrupts)
         self.interrupts = ()
         run.since = self.ring.head
         self._emitter = Emitter(

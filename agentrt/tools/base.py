@@ -6,7 +6,7 @@ tool boundary of `agent/tool_batch.py`, and in no tool.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NoReturn, overload
+from typing import Any, Final, NoReturn, Protocol, overload
 
 import trio
 from attrs import field, frozen
@@ -14,13 +14,21 @@ from attrs import field, frozen
 from agentrt.core.chat import ToolSpec
 from agentrt.core.context import Context
 from agentrt.core.errors import ToolError
-from agentrt.core.messages import text_of_value
-from agentrt.core.outcomes import FailureKind
+from agentrt.core.messages import ToolCall, text_of_value
+from agentrt.core.outcomes import FailureKind, Interrupt
 from agentrt.core.parts import Content, FilePart, NativePart, TextPart
 from agentrt.tools.signature import read_signature
 from agentrt.tools.workers import Isolation, runner
 
-__all__ = ["Tool", "ToolHints", "ToolResult", "ToolRetry", "tool"]
+__all__ = [
+    "NestedAgents",
+    "Tool",
+    "ToolHints",
+    "ToolResult",
+    "ToolRetry",
+    "ToolSuspended",
+    "tool",
+]
 
 
 @frozen(kw_only=True)
@@ -89,6 +97,32 @@ class ToolHints:
 NO_HINTS: Final = ToolHints()
 
 
+class ToolSuspended(Exception):  # noqa: N818  it is no error
+    """Raise it in a tool that runs a subagent: the call waits for people.
+
+    The turn pauses with these questions. When they are answered the tool is called
+    again, with the answers and the state in `context.nested`.
+    """
+
+    def __init__(self, interrupts: Sequence[Interrupt], state: Any = None) -> None:
+        super().__init__("the call waits for people")
+        self.interrupts = interrupts
+        self.state = state
+        """JSON."""
+
+
+class NestedAgents(Protocol):
+    """What a tool that runs subagents knows of the questions that they ask."""
+
+    def fault(self, call: ToolCall) -> str | None:
+        """What is wrong with a subagent's call that a person edited; None: nothing."""
+        ...
+
+    async def discard(self, conversation_id: str, call_id: str) -> None:
+        """Forget what waits beneath this call: nobody will answer."""
+        ...
+
+
 async def _elsewhere(arguments: Mapping[str, Any], context: Context) -> NoReturn:
     await trio.lowlevel.checkpoint()
     raise ToolError("this tool does not run here: its result comes as a reply")
@@ -142,6 +176,9 @@ class Tool:
     return_direct: bool = False
     """Its result is the answer: the model is not asked again, if all calls of the
     batch are such and none failed."""
+
+    nested: NestedAgents | None = field(default=None, repr=False, eq=False)
+    """Of a tool that runs subagents."""
 
     hints: ToolHints = NO_HINTS
     tags: frozenset[str] = field(default=frozenset(), converter=_tags)

@@ -14,7 +14,7 @@ import trio
 
 from agentrt.core.errors import AuthenticationError, ModelError, ToolError, describe
 from agentrt.core.outcomes import FailureKind
-from agentrt.tools.base import Tool, ToolResult
+from agentrt.tools.base import Tool, ToolResult, ToolSuspended
 
 __all__ = ["failure_kind", "result_of_failure"]
 
@@ -48,8 +48,11 @@ def result_of_failure(error: Exception, tool: Tool) -> ToolResult:
     """What the model reads of an exception that came out of a tool or a hook around it.
 
     What was not foreseen is logged. Raises the exception again where it ends the run:
-    when memory is out, and when the tool is `fatal` and did not foresee it.
+    when memory is out, and when the tool is `fatal` and did not foresee it; so is a
+    `ToolSuspended`, which is no failure.
     """
+    if isinstance(error, ToolSuspended):
+        raise error
     is_foreseen = isinstance(error, ToolError)
     if isinstance(error, MemoryError) or (tool.fatal and not is_foreseen):
         raise error

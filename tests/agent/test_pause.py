@@ -31,7 +31,7 @@ SNAPSHOT = PauseSnapshot(
 )
 
 
-def check(call: ToolCall) -> str | None:
+def check(interrupt: Interrupt, call: ToolCall) -> str | None:
     return None if call.arguments.get("n") == 2 else "n must be 2"
 
 
