@@ -19,6 +19,7 @@ __all__ = [
     "DeltaSink",
     "FallbackReport",
     "FinishReason",
+    "OutputSchema",
     "ReasoningDelta",
     "TextDelta",
     "ToolCallDelta",
@@ -46,6 +47,21 @@ ToolChoice: TypeAlias = str
 
 
 @frozen(kw_only=True)
+class OutputSchema:
+    """The form that an answer should have, for vendors that can hold a model to it."""
+
+    name: str
+    """Letters, digits, `_` and `-`; at most 64."""
+
+    schema: Mapping[str, Any]
+    """A JSON Schema of type object."""
+
+    strict: bool = False
+    """Refuse what does not fit. Vendors take only some schemas then: most want each
+    object closed (`additionalProperties: false`) and all its properties required."""
+
+
+@frozen(kw_only=True)
 class ChatRequest:
     """What a model is asked."""
 
@@ -58,6 +74,9 @@ class ChatRequest:
     options: Mapping[str, Any] = field(factory=dict)
     """All else that the vendor should get, as `temperature` or `max_tokens`. These win
     over the model's own options; a value of None does not."""
+
+    output_schema: OutputSchema | None = None
+    """A wire that has no word for it leaves it out: check the answer."""
 
 
 class FinishReason(StrEnum):

@@ -8,12 +8,12 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, assert_never
+from typing import Any, Final, Literal, assert_never
 from urllib.parse import urlsplit
 
 from attrs import evolve, frozen
 
-from agentrt.core.chat import ChatRequest, ToolSpec
+from agentrt.core.chat import ChatRequest, OutputSchema, ToolSpec
 from agentrt.core.errors import InvalidRequestError
 from agentrt.core.messages import (
     AssistantMessage,
@@ -69,6 +69,9 @@ class Quirks:
     echoes_reasoning: bool = False
     """Wants `reasoning_content` back while a turn of tool calls goes on."""
 
+    schema_format: Literal["json_schema", "json_object"] = "json_schema"
+    """How it is told the form of an answer. The second says only that it is JSON."""
+
     needs_key: bool = False
 
 
@@ -79,11 +82,11 @@ QUIRKS: Final[Mapping[str, Quirks]] = {
     "api.mistral.ai": Quirks(
         required_choice="any", short_call_ids=True, usage_in_stream=False
     ),
-    "api.deepseek.com": Quirks(echoes_reasoning=True),
+    "api.deepseek.com": Quirks(echoes_reasoning=True, schema_format="json_object"),
     "api.moonshot.ai": Quirks(echoes_reasoning=True),
     "api.moonshot.cn": Quirks(echoes_reasoning=True),
-    "open.bigmodel.cn": Quirks(echoes_reasoning=True),
-    "api.z.ai": Quirks(echoes_reasoning=True),
+    "open.bigmodel.cn": Quirks(echoes_reasoning=True, schema_format="json_object"),
+    "api.z.ai": Quirks(echoes_reasoning=True, schema_format="json_object"),
 }
 """By the host of the base URL. The standard answer for any other."""
 
@@ -122,6 +125,9 @@ def encode(
     body = {name: given[name] for name in given if name not in LOCAL_OPTIONS}
     if "max_tokens" in body and quirks.max_tokens_name != "max_tokens":
         body.setdefault(quirks.max_tokens_name, body.pop("max_tokens"))
+    if request.output_schema is not None:
+        form = _response_format(request.output_schema, quirks)
+        body.setdefault("response_format", form)
     body["messages"] = _messages(request, quirks)
     choice = given.get("tool_choice", "auto")
     choice = choice if request.tool_choice is None else request.tool_choice
@@ -170,6 +176,13 @@ def _mapping(
             provider=quirks.provider,
         )
     return value
+
+
+def _response_format(output: OutputSchema, quirks: Quirks) -> dict[str, Any]:
+    if quirks.schema_format == "json_object":
+        return {"type": "json_object"}
+    named = {"name": output.name, "schema": output.schema, "strict": output.strict}
+    return {"type": "json_schema", "json_schema": named}
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrt.core.chat import ChatRequest, ToolSpec
+from agentrt.core.chat import ChatRequest, OutputSchema, ToolSpec
 from agentrt.core.errors import InvalidRequestError
 from agentrt.core.messages import (
     AssistantMessage,
@@ -376,3 +376,32 @@ def test_any_history_becomes_a_body_with_arguments_that_are_json(
         for call in message.tool_calls
     ]
     assert [json.loads(call["function"]["arguments"]) for call in sent] == given_
+
+
+FORM = OutputSchema(name="film", schema={"type": "object"}, strict=True)
+
+
+def form_of(quirks: Quirks = PLAIN, **options: Any) -> Any:
+    request = ChatRequest(output_schema=FORM, options=options)
+    return encode(request, quirks)["response_format"]
+
+
+def test_the_form_of_an_answer_is_told_as_a_schema() -> None:
+    assert form_of() == {
+        "type": "json_schema",
+        "json_schema": {"name": "film", "schema": {"type": "object"}, "strict": True},
+    }
+
+
+@pytest.mark.parametrize("host", ["api.deepseek.com", "open.bigmodel.cn", "api.z.ai"])
+def test_a_vendor_that_takes_no_schema_is_told_json(host: str) -> None:
+    quirks = quirks_of(f"https://{host}/v1", provider="acme")
+    assert form_of(quirks) == {"type": "json_object"}
+
+
+def test_an_option_wins_over_the_form() -> None:
+    assert form_of(response_format={"type": "text"}) == {"type": "text"}
+
+
+def test_without_a_form_there_is_none() -> None:
+    assert "response_format" not in optioned()
