@@ -18,6 +18,7 @@ from agentrt.core.outcomes import SNAPSHOT_VERSION, Decision, PauseSnapshot
 from agentrt.core.parts import Content, Part
 
 __all__ = [
+    "check_type",
     "from_json",
     "message_from_json",
     "message_to_json",
@@ -179,12 +180,40 @@ def structure(value: Any, type_: Any) -> Any:
     """A JSON value as what an annotation says.
 
     Raises:
-        ValueError: it does not fit.
+        ValueError: it does not fit, or the class of a value refuses it; says where.
     """
     try:
         return LENIENT.structure(value, type_)
     except cattrs.BaseValidationError as error:
-        raise ValueError("; ".join(cattrs.transform_error(error))) from None
+        faults = cattrs.transform_error(error, format_exception=_with_reason)
+        raise ValueError("; ".join(faults)) from None
+    except TypeError as error:
+        raise ValueError(_reason(error)) from None
+
+
+def check_type(type_: Any) -> None:
+    """Check that `structure` can make values of this type.
+
+    Raises:
+        TypeError: it cannot; says why.
+    """
+    try:
+        LENIENT.get_structure_hook(type_)
+    except (TypeError, cattrs.StructureHandlerNotFoundError) as error:
+        raise TypeError(f"no value can be made of {type_!r}: {error}") from None
+
+
+def _with_reason(error: BaseException, type_: type | None) -> str:
+    """What cattrs says, and what was raised: a class says best what it refuses."""
+    if isinstance(error, KeyError):
+        return format_exception(error, type_)
+    if type_ is None:
+        return _reason(error)
+    return f"{format_exception(error, type_)} ({_reason(error)})"
+
+
+def _reason(error: BaseException) -> str:
+    return str(error)[:200] or type(error).__name__
 
 
 def plain(value: Any) -> Any:

@@ -1,9 +1,9 @@
-"""Checking what a model wants to call a tool with. The only door to jsonschema.
+"""Checking what a model wrote against a schema. The only door to jsonschema.
 
-Lenient where a model's meaning is plain: numbers and truth values written as text, null
-for a parameter that may be absent, names that no parameter has. All else is a fault;
-all faults are found at once, each with its JSON path, in words that the model can act
-on. A schema's references are never fetched.
+Arguments are read leniently where a model's meaning is plain: numbers and truth values
+written as text, null for a parameter that may be absent, names that no parameter has.
+All else is a fault; all faults are found at once, each with its JSON path, in words
+that the model can act on. A schema's references are never fetched.
 """
 
 import json
@@ -18,7 +18,7 @@ from jsonschema.exceptions import SchemaError, ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-__all__ = ["ArgumentChecker", "Checked", "schema_fault"]
+__all__ = ["ArgumentChecker", "Checked", "SchemaChecker", "schema_fault"]
 
 
 @frozen(kw_only=True)
@@ -30,28 +30,40 @@ class Checked:
     """One line each."""
 
 
+class SchemaChecker:
+    """Checks values against one schema, which it compiles once."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._validator = Draft202012Validator(dict(schema), registry=Registry())
+
+    def faults(self, value: Any) -> Sequence[str]:
+        """All that does not fit, one line each, with its JSON path."""
+        try:
+            errors = sorted(self._validator.iter_errors(value), key=_place)
+        except Unresolvable as error:
+            return (f"the schema refers to {error.ref!r}, which is not in it",)
+        return tuple(_word(error) for error in errors)
+
+
 class ArgumentChecker:
     """Checks arguments against one schema, which it compiles once."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
-        self._validator = Draft202012Validator(dict(schema), registry=Registry())
+        self._checker = SchemaChecker(schema)
 
     def check(self, arguments: Mapping[str, Any]) -> Checked:
         """Coerce and check; the arguments that were handed in stay as they are."""
         coerced = _coerce(arguments, self._schema)
-        try:
-            errors = sorted(self._validator.iter_errors(coerced), key=_place)
-        except Unresolvable as error:
-            fault = f"the tool's schema refers to {error.ref!r}, which is not in it"
-            return Checked(arguments=coerced, faults=(fault,))
-        return Checked(arguments=coerced, faults=tuple(_word(e) for e in errors))
+        return Checked(arguments=coerced, faults=self._checker.faults(coerced))
 
 
-def schema_fault(schema: Mapping[str, Any]) -> str | None:
-    """Why this cannot be a tool's parameters; None if it can."""
-    if schema.get("type") != "object":
-        return f"its schema has type {schema.get('type')!r}, expected 'object'"
+def schema_fault(
+    schema: Mapping[str, Any], *, root: str | None = "object"
+) -> str | None:
+    """Why this is no schema, or not of the type `root` as those of tools; else None."""
+    if root is not None and schema.get("type") != root:
+        return f"its schema has type {schema.get('type')!r}, expected {root!r}"
     try:
         text = json.dumps(dict(schema))
     except (TypeError, ValueError) as error:

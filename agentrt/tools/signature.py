@@ -25,7 +25,7 @@ from agentrt.core.context import Context
 from agentrt.core.converter import plain, structure
 from agentrt.core.errors import ToolDefinitionError
 
-__all__ = ["Param", "Signature", "read_signature"]
+__all__ = ["Param", "Signature", "annotation_schema", "read_signature"]
 
 
 @frozen
@@ -140,7 +140,7 @@ def read_signature(function: Callable[..., Any]) -> Signature:
             continue
         if annotation is inspect.Parameter.empty:
             raise ToolDefinitionError(f"{where} has no annotation, as in 'city: str'")
-        schema = _readable_schema(annotation, where)
+        schema = annotation_schema(annotation, where)
         if parameter.name in described:
             schema.setdefault("description", described[parameter.name])
         if parameter.default is inspect.Parameter.empty:
@@ -200,7 +200,12 @@ def _is_context(annotation: Any) -> bool:
     return annotation is Context
 
 
-def _readable_schema(annotation: Any, where: str) -> dict[str, Any]:
+def annotation_schema(annotation: Any, where: str) -> dict[str, Any]:
+    """The JSON Schema of what an annotation allows; `where` it stands goes into errors.
+
+    Raises:
+        ToolDefinitionError: it has no JSON form, or cannot be read.
+    """
     try:
         return _schema_of(annotation, where)
     except RecursionError:

@@ -1,14 +1,17 @@
 """Every value survives being written down, and what does not fit says where."""
 
+import datetime
 import json
 from typing import Any
 
 import pytest
+from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrt.core.chat import Usage
 from agentrt.core.converter import (
+    check_type,
     from_json,
     message_from_json,
     message_to_json,
@@ -175,3 +178,45 @@ def test_any_value_becomes_json_types() -> None:
         "invalid_arguments": None,
     }
     assert plain({1}) == [1]
+
+
+@frozen
+class Span:
+    first: datetime.date
+    last: datetime.date
+
+    def __attrs_post_init__(self) -> None:
+        if self.last < self.first:
+            raise ValueError("it ends before it begins")
+
+
+@pytest.mark.parametrize(
+    ("value", "type_", "words"),
+    [
+        (
+            [{"first": "2024-01-02", "last": "2024-01-01"}],
+            list[Span],
+            r"^it ends before it begins @ \$\[0\]$",
+        ),
+        (
+            {"first": "today", "last": "x"},
+            Span,
+            r"expected date \(Invalid isoformat string: 'today'\) @ \$\.first; invalid",
+        ),
+        ({"first": "2024-01-02"}, Span, r"^required field missing @ \$\.last$"),
+        ("today", datetime.date, "^Invalid isoformat string: 'today'$"),
+        (3, datetime.date, "argument must be str"),
+        ({"first": "x" * 1000, "last": "2024-01-02"}, Span, "^.{0,300}$"),
+    ],
+)
+def test_why_a_value_does_not_fit_is_said_in_its_own_words(
+    value: Any, type_: Any, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        structure(value, type_)
+
+
+def test_a_type_that_no_value_can_be_made_of_is_named() -> None:
+    check_type(list[Span] | None)
+    with pytest.raises(TypeError, match=r"no value can be made of .*Unsupported type"):
+        check_type(list[Span] | Span)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from agentrt.testing.strategies import json_objects
-from agentrt.tools.arguments import ArgumentChecker, schema_fault
+from agentrt.tools.arguments import ArgumentChecker, SchemaChecker, schema_fault
 
 
 def checker(required: Sequence[str] = (), /, **properties: Any) -> ArgumentChecker:
@@ -191,9 +191,7 @@ def test_references_are_followed_within_and_never_fetched(
     assert inner.check({"a": "x"}).faults == ('$.a is "x", expected an integer',)
     remote = "https://example.org/schema.json"
     checked = checker(a={"$ref": remote}).check({"a": 1})
-    assert checked.faults == (
-        f"the tool's schema refers to '{remote}', which is not in it",
-    )
+    assert checked.faults == (f"the schema refers to '{remote}', which is not in it",)
 
 
 @pytest.mark.parametrize(
@@ -230,3 +228,25 @@ def test_a_schema_that_was_changed_is_judged_anew() -> None:
     assert schema_fault(schema) is not None
     schema["properties"]["a"]["type"] = "string"
     assert schema_fault(schema) is None
+
+
+def test_a_schema_need_not_be_of_an_object_where_none_is_asked_for() -> None:
+    assert schema_fault({"type": "array"}, root=None) is None
+    assert schema_fault({}, root=None) is None
+    fault = schema_fault({"type": "text"}, root=None) or ""
+    assert fault.startswith("its schema is invalid at $.type")
+
+
+def test_any_value_is_checked_strictly_and_each_fault_has_its_path() -> None:
+    """B69: a truth value is no integer; what is not declared is let be."""
+    film = {"type": "object", "properties": {"year": INTEGER}, "required": ["title"]}
+    films = SchemaChecker({"type": "array", "items": film})
+    assert films.faults([{"title": "M", "year": 1931, "more": 1}]) == ()
+    assert films.faults([{"title": "M", "year": 1931.0}, {"year": True}]) == (
+        "$[1]: 'title' is missing",
+        "$[1].year is true, expected an integer",
+    )
+    assert films.faults("M") == ('$ is "M", expected a list',)
+    assert films.faults([{"title": "M", "year": "1931"}]) == (
+        '$[0].year is "1931", expected an integer',
+    )
