@@ -84,6 +84,9 @@ class TurnCompleted:
     returned_direct: bool = False
     """The text is what tools returned, which were declared `return_direct`."""
 
+    output: Any = None
+    """What a filter made of the text, as `structured_output_filter` does; else None."""
+
 
 @frozen(kw_only=True)
 class Approve:
