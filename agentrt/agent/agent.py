@@ -51,7 +51,7 @@ from agentrt.filters.base import (
 )
 from agentrt.filters.memory import memory_filter
 from agentrt.models.base import ChatModel
-from agentrt.stores.base import ChatMemory, PauseStore
+from agentrt.stores.base import ChatMemory, PauseStore, whole_memory
 from agentrt.stores.in_memory import InMemoryChatMemory, InMemoryPauseStore
 from agentrt.tools.registry import ToolRegistry
 
@@ -70,11 +70,16 @@ def _make_client(agent: "Agent") -> ChatClient:
     )
 
 
+def _whole(agent: "Agent") -> ChatMemory | None:
+    """Where all of a history is: a window is for the model alone."""
+    return None if agent.memory is None else whole_memory(agent.memory)
+
+
 def _make_calls(agent: "Agent") -> Calls:
     return Calls(
         client=agent.client,
         gate=Gate(agent.client.tools, agent.approval, agent.deadlines.human_seconds),
-        memory=agent.memory,
+        memory=_whole(agent),
         pauses=agent.pauses,
         slots=_all_slots(agent),
         pause_on_environment=agent.pause_on_environment,
@@ -86,7 +91,7 @@ def _make_loop(agent: "Agent") -> Loop:
     return Loop(
         client=agent.client,
         calls=agent._calls,
-        memory=agent.memory,
+        memory=_whole(agent),
         system=agent.system,
         options=agent.options,
         max_iterations=agent.max_iterations,
@@ -385,9 +390,10 @@ class Agent:
 
         Calls have the arguments that they ran with, also where a person edited them.
         """
-        if self.memory is None:
+        whole = _whole(self)
+        if whole is None:
             return ()
-        return with_edits(await self.memory.history(conversation_id))
+        return with_edits(await whole.history(conversation_id))
 
     def _context(
         self,

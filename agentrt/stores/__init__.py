@@ -1,6 +1,12 @@
 """What is kept: contracts, the ring, and the defaults."""
 
-from agentrt.stores.base import ChatMemory, EventStore, PauseStore
+from agentrt.stores.base import (
+    ChatMemory,
+    EventStore,
+    PauseStore,
+    WindowedMemory,
+    whole_memory,
+)
 from agentrt.stores.in_memory import (
     InMemoryChatMemory,
     InMemoryEventStore,
@@ -16,5 +22,7 @@ __all__ = [
     "InMemoryEventStore",
     "InMemoryPauseStore",
     "PauseStore",
+    "WindowedMemory",
     "weight",
+    "whole_memory",
 ]

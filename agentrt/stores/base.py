@@ -5,14 +5,20 @@ implementation is a leaf. `agentrt.testing` has a check for each contract.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from agentrt.core.messages import Message
 from agentrt.core.outcomes import PauseSnapshot
 from agentrt.events.types import Envelope
 from agentrt.stores.ring import EventRing
 
-__all__ = ["ChatMemory", "EventStore", "PauseStore"]
+__all__ = [
+    "ChatMemory",
+    "EventStore",
+    "PauseStore",
+    "WindowedMemory",
+    "whole_memory",
+]
 
 
 class ChatMemory(Protocol):
@@ -38,6 +44,31 @@ class ChatMemory(Protocol):
     async def history(self, conversation_id: str) -> Sequence[Message]: ...
 
     async def clear(self, conversation_id: str) -> None: ...
+
+
+@runtime_checkable
+class WindowedMemory(Protocol):
+    """A `ChatMemory` whose `history` is a part of what it keeps, for a model to read.
+
+    Where all of it is needed, `inner` is asked: for ids that are taken, for calls that
+    were left open, for people.
+    """
+
+    @property
+    def inner(self) -> ChatMemory:
+        """What keeps the messages; `append` and `clear` go there."""
+        ...
+
+    def window(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """What a model is shown of the whole history; of something, never nothing."""
+        ...
+
+
+def whole_memory(memory: ChatMemory) -> ChatMemory:
+    """The memory that shows all that is kept; most memories are it themselves."""
+    while isinstance(memory, WindowedMemory):
+        memory = memory.inner
+    return memory
 
 
 class PauseStore(Protocol):
