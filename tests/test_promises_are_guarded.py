@@ -27,10 +27,10 @@ from attrs import frozen
 
 from agentrt.agent import second_half
 from agentrt.agent.agent import Agent
-from agentrt.agent.history import find_history_faults
 from agentrt.agent.tool_batch import ToolBatch
 from agentrt.agui import intake
 from agentrt.core.errors import SessionBusyError
+from agentrt.core.history import find_history_faults
 from agentrt.core.messages import ToolMessage
 from agentrt.core.outcomes import Approve, TurnCancelled
 from agentrt.events import emitter

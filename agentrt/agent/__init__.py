@@ -9,25 +9,11 @@ from agentrt.agent.approval import (
     sensitive_policy,
 )
 from agentrt.agent.client import ChatClient
-from agentrt.agent.history import (
-    ABANDONED,
-    CUT,
-    NOT_STARTED,
-    call_ids,
-    denied_text,
-    find_history_faults,
-    mend,
-    synthetic_result,
-    unanswered_calls,
-)
 from agentrt.agent.loop import Loop
 from agentrt.agent.pause import Answered, apply_answers, check_answers
 
 __all__ = [
-    "ABANDONED",
-    "CUT",
     "DEFAULT_MAX_ITERATIONS",
-    "NOT_STARTED",
     "Agent",
     "Answered",
     "ApprovalPolicy",
@@ -36,13 +22,7 @@ __all__ = [
     "Ruling",
     "Verdict",
     "apply_answers",
-    "call_ids",
     "check_answers",
-    "denied_text",
-    "find_history_faults",
-    "mend",
     "rule",
     "sensitive_policy",
-    "synthetic_result",
-    "unanswered_calls",
 ]

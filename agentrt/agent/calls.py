@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from attrs import define, evolve, field
 
-from agentrt.agent import history
 from agentrt.agent.approvers import too_late
 from agentrt.agent.client import ChatClient
 from agentrt.agent.gate import Gate, Refused
@@ -19,6 +18,7 @@ from agentrt.agent.pause import apply_answers
 from agentrt.agent.second_half import SecondHalf, discard_nested
 from agentrt.agent.tool_batch import ToolBatch
 from agentrt.agent.turn import TurnAccount
+from agentrt.core import history
 from agentrt.core.context import Context, Slot
 from agentrt.core.messages import AssistantMessage, ToolCall, ToolMessage
 from agentrt.core.outcomes import (

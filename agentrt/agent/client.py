@@ -11,7 +11,6 @@ from typing import Any
 import trio
 from attrs import Factory, define, evolve, field, frozen
 
-from agentrt.agent.history import call_ids, mend
 from agentrt.agent.message_stream import MessageStream
 from agentrt.core.chat import (
     ChatRequest,
@@ -23,6 +22,7 @@ from agentrt.core.chat import (
 from agentrt.core.context import Context, is_framework_key
 from agentrt.core.deadlines import NO_DEADLINES, Deadlines
 from agentrt.core.errors import ToolError, describe
+from agentrt.core.history import call_ids, mend
 from agentrt.core.ids import new_id
 from agentrt.core.messages import Message, ToolCall, user_messages
 from agentrt.core.options import DEFAULT_TURN_OPTIONS, TurnOptions

@@ -19,8 +19,8 @@ from agentrt.agent.approval import (
 )
 from agentrt.agent.approvers import Approval, Question
 from agentrt.agent.client import check_call
-from agentrt.agent.history import forbidden_text
 from agentrt.core.context import Context
+from agentrt.core.history import forbidden_text
 from agentrt.core.messages import Message, ToolCall
 from agentrt.core.outcomes import Approve, CallStatus, Decision, Interrupt, Reply
 from agentrt.core.parts import Content

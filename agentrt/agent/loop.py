@@ -11,10 +11,10 @@ from typing import Any
 import trio
 from attrs import define, evolve, field
 
-from agentrt.agent import history
 from agentrt.agent.calls import STOPPED, Calls, tell_results, without_answer
 from agentrt.agent.client import ChatClient
 from agentrt.agent.turn import TurnAccount, TurnLedger
+from agentrt.core import history
 from agentrt.core.chat import ChatRequest, ChatResponse
 from agentrt.core.context import STOP_KEY, Context
 from agentrt.core.deadlines import Deadlines

@@ -17,8 +17,8 @@ from attrs import define, evolve, field, frozen
 
 from agentrt.agent.client import ChatClient
 from agentrt.agent.gate import Refused
-from agentrt.agent.history import CUT, NOT_STARTED, denied_text, synthetic_result
 from agentrt.core.context import Context, is_framework_key
+from agentrt.core.history import CUT, NOT_STARTED, denied_text, synthetic_result
 from agentrt.core.messages import ToolCall, ToolMessage
 from agentrt.core.outcomes import CallRecord, CallStatus
 from agentrt.core.parts import Content

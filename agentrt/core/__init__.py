@@ -70,6 +70,17 @@ from agentrt.core.errors import (
     deadline_of,
     describe,
 )
+from agentrt.core.history import (
+    ABANDONED,
+    CUT,
+    NOT_STARTED,
+    call_ids,
+    denied_text,
+    find_history_faults,
+    mend,
+    synthetic_result,
+    unanswered_calls,
+)
 from agentrt.core.ids import new_id
 from agentrt.core.messages import (
     AssistantMessage,
@@ -128,8 +139,11 @@ from agentrt.core.parts import (
 )
 
 __all__ = [
+    "ABANDONED",
+    "CUT",
     "DEFAULT_TURN_OPTIONS",
     "FRAMEWORK_PREFIX",
+    "NOT_STARTED",
     "NO_DEADLINES",
     "SNAPSHOT_VERSION",
     "STOP_KEY",
@@ -210,9 +224,12 @@ __all__ = [
     "Usage",
     "UserMessage",
     "add_usage",
+    "call_ids",
     "deadline_of",
+    "denied_text",
     "describe",
     "file_part",
+    "find_history_faults",
     "finish_reason",
     "fold_writes",
     "from_json",
@@ -223,6 +240,7 @@ __all__ = [
     "is_tool",
     "is_user",
     "last_user_message",
+    "mend",
     "message_from_json",
     "message_to_json",
     "new_id",
@@ -234,10 +252,12 @@ __all__ = [
     "snapshot_from_json",
     "snapshot_to_json",
     "structure",
+    "synthetic_result",
     "text_of",
     "text_of_value",
     "to_json",
     "tool_calls_of",
+    "unanswered_calls",
     "usage_from",
     "user_messages",
     "with_edits",

@@ -15,7 +15,6 @@ import trio
 from attrs import define, evolve, field
 
 from agentrt.agent.agent import Agent
-from agentrt.agent.history import find_history_faults
 from agentrt.core.errors import (
     AgentRTError,
     InputError,
@@ -25,6 +24,7 @@ from agentrt.core.errors import (
     SessionStateError,
     SnapshotError,
 )
+from agentrt.core.history import find_history_faults
 from agentrt.core.ids import new_id
 from agentrt.core.messages import (
     RESULT_SUFFIX,

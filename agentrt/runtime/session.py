@@ -11,9 +11,9 @@ from typing import Any
 import trio
 from attrs import define, field, frozen
 
-from agentrt.agent.history import unanswered_calls
 from agentrt.core.context import Context
 from agentrt.core.errors import SessionBusyError
+from agentrt.core.history import unanswered_calls
 from agentrt.core.messages import Message
 from agentrt.core.outcomes import (
     CallRecord,

@@ -11,7 +11,6 @@ from attrs import define, field
 
 from agentrt.agent.agent import Agent
 from agentrt.agent.approval import Ruling, Verdict
-from agentrt.agent.history import find_history_faults
 from agentrt.core.context import Context, Slot
 from agentrt.core.converter import from_json, to_json
 from agentrt.core.errors import (
@@ -20,6 +19,7 @@ from agentrt.core.errors import (
     SessionBusyError,
     SessionPausedError,
 )
+from agentrt.core.history import find_history_faults
 from agentrt.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from agentrt.core.outcomes import (
     Approve,

@@ -8,9 +8,9 @@ import trio
 from attrs import define, field
 
 from agentrt.agent.agent import Agent
-from agentrt.agent.history import find_history_faults
 from agentrt.core.converter import from_json, to_json
 from agentrt.core.errors import AnswerError, ToolError
+from agentrt.core.history import find_history_faults
 from agentrt.core.messages import Message, ToolMessage
 from agentrt.core.outcomes import (
     Approve,

@@ -10,9 +10,9 @@ from attrs import define, evolve
 
 from agentrt.agent.agent import Agent
 from agentrt.agent.approval import Ruling, Verdict
-from agentrt.agent.history import find_history_faults
 from agentrt.core.chat import ChatResponse
 from agentrt.core.context import Context
+from agentrt.core.history import find_history_faults
 from agentrt.core.messages import AssistantMessage, Message, ToolMessage
 from agentrt.core.outcomes import Approve, TurnCompleted, TurnPaused
 from agentrt.filters.base import ChatCall, Filter, ToolRequest, ToolUse, hook

@@ -10,10 +10,10 @@ import trio.testing
 from attrs import evolve
 
 from agentrt.agent.agent import Agent
-from agentrt.agent.history import find_history_faults
 from agentrt.core.chat import ChatRequest, ChatResponse, Usage
 from agentrt.core.context import Context, Slot
 from agentrt.core.errors import MaxIterationsError, ServerError, ToolError
+from agentrt.core.history import find_history_faults
 from agentrt.core.messages import (
     AssistantMessage,
     Message,

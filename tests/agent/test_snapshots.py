@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrt.agent.agent import Agent
-from agentrt.agent.history import find_history_faults
 from agentrt.agent.pause import find_snapshot_faults
 from agentrt.core.context import Context
 from agentrt.core.converter import snapshot_from_json, snapshot_to_json
 from agentrt.core.errors import SnapshotError
+from agentrt.core.history import find_history_faults
 from agentrt.core.messages import (
     AssistantMessage,
     Message,

@@ -13,11 +13,11 @@ from attrs import define, field
 
 from agentrt.agent.agent import Agent
 from agentrt.agent.delegation import delegate_tool, fan_out_tool
-from agentrt.agent.history import find_history_faults
 from agentrt.agent.subagents import Subagent, SubagentLimits, Subagents
 from agentrt.core.chat import ChatRequest, Usage
 from agentrt.core.context import Context
 from agentrt.core.errors import AnswerError, AuthenticationError, ServerError
+from agentrt.core.history import find_history_faults
 from agentrt.core.messages import AssistantMessage, Message, ToolCall, ToolMessage
 from agentrt.core.outcomes import Approve, Decision, Deny, TurnCompleted, TurnPaused
 from agentrt.events import types as e

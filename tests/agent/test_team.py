@@ -10,9 +10,9 @@ import trio.testing
 from attrs import define, field
 
 from agentrt.agent.agent import Agent
-from agentrt.agent.history import find_history_faults
 from agentrt.agent.subagents import SubagentLimits, Subagents
 from agentrt.agent.team import team_filter
+from agentrt.core.history import find_history_faults
 from agentrt.core.messages import Message, ToolMessage
 from agentrt.core.outcomes import Approve, TurnCompleted, TurnPaused
 from agentrt.filters.base import Filter, TurnCall, hook

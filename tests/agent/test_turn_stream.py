@@ -9,9 +9,9 @@ import trio.testing
 from attrs import define, field
 
 from agentrt.agent.agent import Agent
-from agentrt.agent.history import find_history_faults
 from agentrt.agent.turn_stream import TurnStream
 from agentrt.core.errors import SessionBusyError
+from agentrt.core.history import find_history_faults
 from agentrt.core.messages import AssistantMessage
 from agentrt.core.outcomes import Approve, TurnCancelled, TurnCompleted, TurnPaused
 from agentrt.events import types as e

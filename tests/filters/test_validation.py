@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrt.agent.agent import Agent
-from agentrt.agent.history import find_history_faults
 from agentrt.core.context import STOP_KEY
 from agentrt.core.errors import ServerError
+from agentrt.core.history import find_history_faults
 from agentrt.core.messages import UserMessage
 from agentrt.core.outcomes import (
     Approve,

@@ -7,10 +7,10 @@ import trio
 from attrs import define, field
 
 from agentrt.agent.agent import Agent
-from agentrt.agent.history import find_history_faults
 from agentrt.core.chat import ChatRequest, ChatResponse
 from agentrt.core.context import Context
 from agentrt.core.errors import RateLimitError, ServerError
+from agentrt.core.history import find_history_faults
 from agentrt.core.messages import AssistantMessage, Message, ToolMessage
 from agentrt.core.outcomes import Approve
 from agentrt.events.types import RunStarted, TerminalEvent

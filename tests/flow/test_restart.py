@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from agentrt.agent.history import find_history_faults
+from agentrt.core.history import find_history_faults
 from agentrt.stores.sqlite import open_sqlite_stores
 from tests.flow import restarts
 

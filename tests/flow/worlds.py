@@ -11,10 +11,10 @@ from attrs import define, evolve, field, frozen
 from hypothesis import strategies as st
 
 from agentrt.agent.agent import Agent
-from agentrt.agent.history import find_history_faults
 from agentrt.core.chat import ChatRequest, ChatResponse, Delta, TextDelta
 from agentrt.core.context import Context
 from agentrt.core.errors import SessionStateError
+from agentrt.core.history import find_history_faults
 from agentrt.core.messages import (
     AssistantMessage,
     Message,

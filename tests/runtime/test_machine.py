@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from agentrt.agent.agent import Agent
-from agentrt.agent.history import find_history_faults
 from agentrt.core.chat import ChatRequest
 from agentrt.core.errors import (
     AgentRTError,
@@ -21,6 +20,7 @@ from agentrt.core.errors import (
     SessionBusyError,
     SessionPausedError,
 )
+from agentrt.core.history import find_history_faults
 from agentrt.core.messages import AssistantMessage, ToolCall, UserMessage
 from agentrt.core.outcomes import Approve, Decision, Deny
 from agentrt.events.types import Envelope, Resync, TerminalEvent

@@ -9,8 +9,8 @@ import trio.testing
 from attrs import define, field
 
 from agentrt.agent.agent import Agent
-from agentrt.agent.history import find_history_faults
 from agentrt.core.errors import InputError, RuntimeClosedError
+from agentrt.core.history import find_history_faults
 from agentrt.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from agentrt.core.outcomes import Approve, PauseSnapshot, TurnFailed, TurnPaused
 from agentrt.runtime.run import RunOptions

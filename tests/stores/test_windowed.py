@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrt.agent.agent import Agent
-from agentrt.agent.history import find_history_faults, mend
+from agentrt.core.history import find_history_faults, mend
 from agentrt.core.messages import (
     AssistantMessage,
     Message,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 
-from agentrt.agent.history import (
+from agentrt.core.history import (
     call_ids,
     denied_text,
     find_history_faults,
