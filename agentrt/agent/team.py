@@ -237,7 +237,11 @@ def _working_tools(tools: _TeamTools) -> Sequence[Tool]:
         for name, agent in tools.agents.items()
     )
 
-    @tool(description=f"Start a subagent on a task. It works while you go on. {there}")
+    # Serial, so that ids are given in the order of the calls.
+    @tool(
+        serial=True,
+        description=f"Start a subagent on a task. It works while you go on. {there}",
+    )
     async def spawn_agent(
         agent: Annotated[str, "the name of one of the agents"],
         task: Annotated[str, "what to do; it has not seen this conversation"],
