@@ -19,6 +19,7 @@ __all__ = [
     "finish",
     "holds_only",
     "only_cancelled",
+    "only_leaf",
 ]
 
 logger = logging.getLogger(__name__)
@@ -75,3 +76,14 @@ def holds_only(
     """Whether the group holds `failure` and cancellations, and nothing else."""
     _, rest = group.split(lambda e: e is failure or isinstance(e, trio.Cancelled))
     return rest is None
+
+
+def only_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What one task raised, plain; the whole group when several did."""
+    _, failures = group.split(trio.Cancelled)
+    leaf: BaseException | None = failures
+    while isinstance(leaf, BaseExceptionGroup) and len(leaf.exceptions) == 1:
+        leaf = leaf.exceptions[0]
+    if leaf is None or isinstance(leaf, BaseExceptionGroup):
+        return group
+    return leaf

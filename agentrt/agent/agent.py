@@ -51,6 +51,7 @@ from agentrt.filters.base import (
 )
 from agentrt.filters.memory import memory_filter
 from agentrt.models.base import ChatModel
+from agentrt.scopes import finish
 from agentrt.stores.base import ChatMemory, PauseStore, whole_memory
 from agentrt.stores.in_memory import InMemoryChatMemory, InMemoryPauseStore
 from agentrt.tools.registry import ToolRegistry
@@ -210,7 +211,8 @@ class Agent:
     ) -> TurnOutcome:
         """One turn, here and now: what the user says, to the outcome.
 
-        Without a `conversation_id` it is a new conversation. Being cancelled passes
+        Without a `conversation_id` it is a conversation of its own, which is forgotten
+        at the end; if it pauses, the outcome has its id. Being cancelled passes
         through; results of tools and what was said so far are kept.
 
         Raises:
@@ -218,14 +220,22 @@ class Agent:
             SessionPausedError: the conversation waits for answers: see `resume` and
                 `discard_pause`.
         """
+        passing = conversation_id is None
         conversation_id = conversation_id or new_id()
+        outcome: TurnOutcome | None = None
         with Occupied(self._busy, conversation_id):
             waiting = await self.paused(conversation_id)
             if waiting is not None:
                 raise SessionPausedError(conversation_id, waiting.interrupts)
             request = TurnRequest(messages=user_messages(input), options=options)
             context = self._context(conversation_id, emit, values)
-            return await self.run_turn(request, context)
+            try:
+                outcome = await self.run_turn(request, context)
+            finally:
+                if passing and not isinstance(outcome, TurnPaused):
+                    # It shields itself.
+                    await self.forget(conversation_id)  # noqa: ASYNC102
+        return outcome
 
     async def resume(
         self,
@@ -380,10 +390,18 @@ class Agent:
             SessionBusyError: a turn of it is running.
         """
         with Occupied(self._busy, conversation_id):
+            await self.forget(conversation_id)
+
+    async def forget(self, conversation_id: str) -> None:
+        """`reset` for whoever knows that no turn runs; to its end, though cancelled."""
+
+        async def drop() -> None:
             await self.pauses.discard(conversation_id)
             if self.memory is not None:
                 await self.memory.clear(conversation_id)
-            self.approval.forget(conversation_id)
+
+        self.approval.forget(conversation_id)
+        await finish(drop, what="forgetting a conversation")
 
     async def history(self, conversation_id: str) -> Sequence[Message]:
         """The messages of a conversation, in order; none without a memory.

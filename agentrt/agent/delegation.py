@@ -37,7 +37,7 @@ class _NestedAgent:
         for number in range(-1, self.subagents.limits.max_tasks):
             own = place if number < 0 else f"{place}/{number}"
             if await self.agent.pauses.load(own) is not None:
-                await self.agent.reset(own)
+                await self.agent.forget(own)
 
 
 def _prompt(task: str, background: str) -> str:
@@ -177,7 +177,7 @@ class _FanOut:
         context = self._context
         for number in self._asked:
             place = f"{context.conversation_id}/{context.call_id}/{number}"
-            await self._subagents.forget(self._agent, place)
+            await self._agent.forget(place)
 
     async def _one(self, number: int, task: str) -> None:
         place = f"{self._context.call_id}/{number}"

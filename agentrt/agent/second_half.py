@@ -160,6 +160,7 @@ class SecondHalf:
         return TurnPaused(
             interrupts=snapshot.interrupts,
             pause_id=snapshot.id,
+            conversation_id=snapshot.conversation_id,
             usage=add_usage(account.ledger.usage),
             calls=calls,
         )

@@ -28,7 +28,6 @@ from agentrt.core.outcomes import (
 )
 from agentrt.events.types import EventSink
 from agentrt.filters.base import TurnRequest
-from agentrt.scopes import finish
 from agentrt.tools.base import ToolSuspended
 
 __all__ = [
@@ -137,7 +136,7 @@ class Subagents:
             finally:
                 if not keep:
                     # What waits in it shields itself.
-                    await self.forget(agent, subagent.conversation_id)  # noqa: ASYNC102
+                    await agent.forget(subagent.conversation_id)  # noqa: ASYNC102
         if context.add_usage is not None:
             for usage in outcome.usage:
                 context.add_usage(usage)
@@ -208,17 +207,6 @@ class Subagents:
         except SessionStateError:
             raise ToolError("the subagent was lost while it waited") from None
         return TurnRequest(resume=resumption)
-
-    async def forget(self, agent: Agent, conversation_id: str) -> None:
-        """Drop a subagent's conversation; to its end, also when cancelled."""
-
-        async def forget() -> None:
-            await agent.pauses.discard(conversation_id)
-            if agent.memory is not None:
-                await agent.memory.clear(conversation_id)
-            agent.approval.forget(conversation_id)
-
-        await finish(forget, what="forgetting a subagent")
 
 
 @asynccontextmanager

@@ -160,7 +160,7 @@ class _Team:
         """Forget what nobody waits for. What is asked at the top is kept."""
         for member in self.members.values():
             if not member.is_asked_above:
-                await self.subagents.forget(member.agent, member.conversation_id)
+                await member.agent.forget(member.conversation_id)
 
 
 @define(eq=False)
@@ -187,7 +187,7 @@ class _TeamTools:
             for number in range(1, self.subagents.limits.max_tasks + 1):
                 own = f"{conversation_id}/{name}-{number}"
                 if await agent.pauses.load(own) is not None:
-                    await agent.reset(own)
+                    await agent.forget(own)
 
 
 def team_filter(

@@ -24,6 +24,7 @@ from agentrt.core.outcomes import CallRecord, CallStatus
 from agentrt.core.parts import Content
 from agentrt.events.types import Event, ToolReturned
 from agentrt.filters.base import ToolRequest
+from agentrt.scopes import only_leaf
 from agentrt.tools.base import ToolResult, ToolSuspended
 from agentrt.tools.failures import result_of_failure
 
@@ -86,7 +87,7 @@ class ToolBatch:
                     if serial:
                         await ended.wait()
         except BaseExceptionGroup as group:
-            raise _only_leaf(group) from None
+            raise only_leaf(group) from None
 
     def had_begun(self, call_ids: Iterable[str]) -> None:
         """These calls were begun before a pause, and go on."""
@@ -250,14 +251,3 @@ def is_json(value: Any) -> bool:
     except (TypeError, ValueError, RecursionError):
         return False
     return True
-
-
-def _only_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What one task raised, plain; the whole group when several did."""
-    _, failures = group.split(trio.Cancelled)
-    leaf: BaseException | None = failures
-    while isinstance(leaf, BaseExceptionGroup) and len(leaf.exceptions) == 1:
-        leaf = leaf.exceptions[0]
-    if leaf is None or isinstance(leaf, BaseExceptionGroup):
-        return group
-    return leaf

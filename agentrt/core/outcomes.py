@@ -168,6 +168,9 @@ class TurnPaused:
     """All that is open: a resume answers each."""
 
     pause_id: str
+    conversation_id: str = ""
+    """What to resume."""
+
     usage: Sequence[Usage] = ()
     calls: Sequence[CallRecord] = ()
 

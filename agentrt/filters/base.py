@@ -42,7 +42,7 @@ from agentrt.core.outcomes import (
     TurnOutcome,
     TurnPaused,
 )
-from agentrt.scopes import holds_only
+from agentrt.scopes import holds_only, only_leaf
 from agentrt.stores.base import ChatMemory
 from agentrt.tools.base import Tool, ToolResult
 
@@ -315,11 +315,14 @@ async def _run_layer(
                     failure = error
                     raise
     except BaseExceptionGroup as group:
-        # A nursery open across the yield wraps what was raised within it.
-        # The outer layers get it plain, unless the nursery adds more.
-        if failure is None or not holds_only(group, failure):
+        # A nursery open across the yield wraps what was raised within it, or in a task
+        # of its own. The outer layers get it plain, unless there is more than one.
+        if failure is not None and holds_only(group, failure):
+            raise failure from failure.__cause__
+        leaf = only_leaf(group)
+        if leaf is group:
             raise
-        raise failure from failure.__cause__
+        raise leaf from leaf.__cause__
 
     if failure is not None or call.response is UNSET:
         # The hook handled what was raised: fine, unless that was our end.

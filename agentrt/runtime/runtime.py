@@ -205,10 +205,7 @@ class Runtime:
         grave = Run(new_id(), conversation_id)  # nobody else may start one meanwhile
         session = await self._reserve(grave, owner, supersede="forgotten")
         try:
-            await owner.pauses.discard(conversation_id)
-            if owner.memory is not None:
-                await owner.memory.clear(conversation_id)
-            owner.approval.forget(conversation_id)
+            await owner.forget(conversation_id)
         finally:
             session.release(grave)
         session.ring.close()
