@@ -6,6 +6,7 @@ The names that most programs need. All else is in the packages beneath: a leaf, 
 
 from agentrt.agent.agent import DEFAULT_MAX_ITERATIONS, Agent
 from agentrt.agent.approval import Ruling, Verdict
+from agentrt.agent.approvers import Approval
 from agentrt.core.context import Context, Slot
 from agentrt.core.deadlines import Deadlines
 from agentrt.core.errors import (
@@ -25,6 +26,7 @@ from agentrt.core.messages import (
     ToolMessage,
     UserMessage,
 )
+from agentrt.core.options import TurnOptions
 from agentrt.core.outcomes import (
     Approve,
     Decision,
@@ -61,6 +63,7 @@ __all__ = [
     "Agent",
     "AgentRTError",
     "AnswerError",
+    "Approval",
     "Approve",
     "AssistantMessage",
     "ChatCall",
@@ -102,6 +105,7 @@ __all__ = [
     "TurnCancelled",
     "TurnCompleted",
     "TurnFailed",
+    "TurnOptions",
     "TurnOutcome",
     "TurnPaused",
     "UserMessage",
