@@ -67,7 +67,7 @@ async def test_an_outcome_is_there_at_the_end_and_not_before() -> None:
 
 
 async def test_leaving_the_stream_stops_the_turn_and_keeps_what_was_said() -> None:
-    """U3, U19"""
+    """U13, U3, U19"""
     made = agent(Say(text=["half", " more"], delay_seconds=0.01))
     async with no_leftovers(), made.stream("go", conversation_id="c") as stream:
         async for event in stream:

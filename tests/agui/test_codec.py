@@ -351,3 +351,14 @@ async def test_whatever_a_run_tells_is_the_protocols(script: Sequence[Say]) -> N
         assert isinstance(each, e.Envelope)
         for dialect in DIALECTS:
             encoded(each.event, dialect)
+
+
+@both
+def test_what_filters_keep_for_themselves_goes_to_no_frontend(dialect: Dialect) -> None:
+    """B63: neither their state nor that of tools is part of a result."""
+    writes = {"agentrt/secret": "mine", "live": "yours"}
+    told = encoded(
+        e.ToolReturned(call_id="c1", name="add", content="1", writes=writes), dialect
+    )
+    assert "mine" not in json.dumps(told)
+    assert "yours" not in json.dumps(told)

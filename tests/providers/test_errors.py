@@ -389,6 +389,7 @@ JSON = st.recursive(
 
 @given(JSON, st.sampled_from([200, 400, 403, 413, 429, 500]))
 def test_any_json_becomes_an_error_with_words(payload: Any, status: int) -> None:
+    """B3"""
     errors = [refused(status, payload), error_from_event(payload, provider="acme")]
     assert all(0 < len(str(error)) < 500 for error in errors)
 

@@ -48,6 +48,7 @@ def optioned(quirks: Quirks = PLAIN, *, stream: bool = False, **options: Any) ->
 
 
 def test_a_conversation_is_a_list_of_messages_the_system_prompt_first() -> None:
+    """B9"""
     request = ChatRequest(
         system="Be brief.",
         messages=[
@@ -165,6 +166,7 @@ def test_parts_of_text_alone_are_one_string() -> None:
     ids=lambda part: f"{part.media_type} {'inline' if part.data else 'url'}",
 )
 def test_what_the_wire_cannot_carry_is_refused(part: FilePart) -> None:
+    """B8"""
     with pytest.raises(InvalidRequestError, match="acme takes no "):
         content_of(part)
 
@@ -282,6 +284,7 @@ def test_a_tool_choice_goes_along_with_the_tools(
 
 
 def test_a_tool_choice_without_tools_is_not_sent() -> None:
+    """B35"""
     options = {"parallel_tool_calls": False}
     request = ChatRequest(tool_choice="required", options=options)
     assert encode(request, PLAIN) == {"messages": []}
