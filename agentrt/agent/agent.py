@@ -18,10 +18,13 @@ from agentrt.agent.calls import Calls
 from agentrt.agent.client import ChatClient
 from agentrt.agent.fields import (
     Occupied,
+    all_slots,
+    new_context,
     no_memory_filter,
     not_below_0,
     to_approval,
     to_registry,
+    whole_of,
 )
 from agentrt.agent.gate import Gate
 from agentrt.agent.loop import Loop
@@ -43,16 +46,14 @@ from agentrt.events.types import EventSink
 from agentrt.filters.base import (
     UNSET,
     Filter,
-    Inner,
     Resumption,
     TurnRequest,
     Unset,
-    compile_hooks,
 )
 from agentrt.filters.memory import memory_filter
 from agentrt.models.base import ChatModel
 from agentrt.scopes import finish
-from agentrt.stores.base import ChatMemory, PauseStore, whole_memory
+from agentrt.stores.base import ChatMemory, PauseStore
 from agentrt.stores.in_memory import InMemoryChatMemory, InMemoryPauseStore
 from agentrt.tools.registry import ToolRegistry
 
@@ -71,18 +72,13 @@ def _make_client(agent: "Agent") -> ChatClient:
     )
 
 
-def _whole(agent: "Agent") -> ChatMemory | None:
-    """Where all of a history is: a window is for the model alone."""
-    return None if agent.memory is None else whole_memory(agent.memory)
-
-
 def _make_calls(agent: "Agent") -> Calls:
     return Calls(
         client=agent.client,
         gate=Gate(agent.client.tools, agent.approval, agent.deadlines.human_seconds),
-        memory=_whole(agent),
+        memory=whole_of(agent.memory),
         pauses=agent.pauses,
-        slots=_all_slots(agent),
+        slots=all_slots(agent.filters, agent.slots),
         pause_on_environment=agent.pause_on_environment,
         clock=agent.clock,
     )
@@ -92,22 +88,12 @@ def _make_loop(agent: "Agent") -> Loop:
     return Loop(
         client=agent.client,
         calls=agent._calls,
-        memory=_whole(agent),
+        memory=whole_of(agent.memory),
         system=agent.system,
         options=agent.options,
         max_iterations=agent.max_iterations,
         deadlines=agent.deadlines,
     )
-
-
-def _all_slots(agent: "Agent") -> Mapping[str, Slot]:
-    of_filters = {k: slot for each in agent.filters for k, slot in each.slots.items()}
-    return {**of_filters, **agent.slots}
-
-
-def _make_turn(agent: "Agent") -> Inner[TurnRequest, TurnOutcome]:
-    hooks = [f.turn for f in agent.filters if f.turn is not None]
-    return compile_hooks(hooks, agent._loop.run_turn)
 
 
 @frozen(kw_only=True, eq=False)
@@ -170,9 +156,6 @@ class Agent:
     _loop: Loop = field(
         init=False, repr=False, default=Factory(_make_loop, takes_self=True)
     )
-    _turn: Inner[TurnRequest, TurnOutcome] = field(
-        init=False, repr=False, default=Factory(_make_turn, takes_self=True)
-    )
     _busy: dict[str, str] = field(factory=dict, init=False, repr=False)
 
     @classmethod
@@ -228,7 +211,7 @@ class Agent:
             if waiting is not None:
                 raise SessionPausedError(conversation_id, waiting.interrupts)
             request = TurnRequest(messages=user_messages(input), options=options)
-            context = self._context(conversation_id, emit, values)
+            context = new_context(conversation_id, emit, values)
             try:
                 outcome = await self.run_turn(request, context)
             finally:
@@ -257,7 +240,7 @@ class Agent:
         """
         with Occupied(self._busy, conversation_id):
             resumption = await self.take_pause(conversation_id, answers)
-            context = self._context(conversation_id, emit, values)
+            context = new_context(conversation_id, emit, values)
             request = TurnRequest(resume=resumption, options=options)
             return await self.run_turn(request, context)
 
@@ -311,7 +294,7 @@ class Agent:
         context = evolve(context, turn=TurnLedger(context.values))
         outcome: TurnOutcome | None = None
         try:
-            outcome = await self._turn(request, context)
+            outcome = await self._loop.turn(request, context)
         finally:
             if isinstance(outcome, TurnPaused):
                 self._calls.confirm_pause(context)
@@ -408,20 +391,7 @@ class Agent:
 
         Calls have the arguments that they ran with, also where a person edited them.
         """
-        whole = _whole(self)
+        whole = whole_of(self.memory)
         if whole is None:
             return ()
         return with_edits(await whole.history(conversation_id))
-
-    def _context(
-        self,
-        conversation_id: str,
-        emit: EventSink | None,
-        values: Mapping[str, Any] | None,
-    ) -> Context:
-        return Context(
-            conversation_id=conversation_id,
-            run_id=new_id(),
-            emit=emit,
-            values=values or {},
-        )

@@ -1,23 +1,30 @@
-"""How the fields of an agent are read, and one turn of a conversation at a time."""
+"""What an agent makes of its fields, and one turn of a conversation at a time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import Attribute, define
 
 from agentrt.agent.approval import ApprovalPolicy
 from agentrt.agent.approvers import Approval
+from agentrt.core.context import Context, Slot
 from agentrt.core.errors import SessionBusyError
+from agentrt.core.ids import new_id
+from agentrt.events.types import EventSink
 from agentrt.filters.base import Filter
+from agentrt.stores.base import ChatMemory, whole_memory
 from agentrt.tools.base import Tool
 from agentrt.tools.registry import ToolRegistry
 
 __all__ = [
     "Occupied",
+    "all_slots",
+    "new_context",
     "no_memory_filter",
     "not_below_0",
     "to_approval",
     "to_registry",
+    "whole_of",
 ]
 
 
@@ -57,6 +64,29 @@ def not_below_0(_: Any, attribute: "Attribute[int]", value: int) -> None:
     """A validator."""
     if value < 0:
         raise ValueError(f"{attribute.name} is {value}, expected 0 or more")
+
+
+def whole_of(memory: ChatMemory | None) -> ChatMemory | None:
+    """Where all of a history is: a window is for the model alone."""
+    return None if memory is None else whole_memory(memory)
+
+
+def all_slots(filters: Sequence[Filter], own: Mapping[str, Slot]) -> Mapping[str, Slot]:
+    """The slots of filters, and an agent's own over them."""
+    of_filters = {key: slot for each in filters for key, slot in each.slots.items()}
+    return {**of_filters, **own}
+
+
+def new_context(
+    conversation_id: str, emit: EventSink | None, values: Mapping[str, Any] | None
+) -> Context:
+    """The context of a turn that no runtime runs."""
+    return Context(
+        conversation_id=conversation_id,
+        run_id=new_id(),
+        emit=emit,
+        values=values or {},
+    )
 
 
 @define

@@ -48,11 +48,17 @@ class Loop:
     options: Mapping[str, Any]
     max_iterations: int
     deadlines: Deadlines
+    turn: Inner[TurnRequest, TurnOutcome] = field(init=False, repr=False)
+    """`run_turn` within the turn hooks."""
+
     _iterate: Inner[IterationRequest, IterationResponse] = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        hooks = [f.iteration for f in self.client.filters if f.iteration is not None]
-        self._iterate = compile_hooks(hooks, self._run_iteration)
+        filters = self.client.filters
+        iterations = [f.iteration for f in filters if f.iteration is not None]
+        self._iterate = compile_hooks(iterations, self._run_iteration)
+        turns = [f.turn for f in filters if f.turn is not None]
+        self.turn = compile_hooks(turns, self.run_turn)
 
     async def run_turn(self, request: TurnRequest, context: Context) -> TurnOutcome:
         """One turn, or a paused one's second half. Expected failures are values.

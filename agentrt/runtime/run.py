@@ -10,10 +10,10 @@ from agentrt.core.chat import Usage
 from agentrt.core.context import Leftover
 from agentrt.core.errors import AgentRTError, deadline_of, describe
 from agentrt.core.options import TurnOptions
-from agentrt.core.outcomes import CallRecord, TurnFailed, TurnOutcome
+from agentrt.core.outcomes import CallRecord, TurnCancelled, TurnFailed, TurnOutcome
 from agentrt.runtime.registry import DEFAULT_AGENT
 
-__all__ = ["DEFAULT_OPTIONS", "Run", "RunOptions"]
+__all__ = ["CLOSED", "DEFAULT_OPTIONS", "Run", "RunOptions"]
 
 
 @frozen(kw_only=True)
@@ -39,6 +39,8 @@ class RunOptions:
     values: Mapping[str, Any] = field(factory=dict)
     """For `context.values`, over the agent's own."""
 
+
+CLOSED: Final = "the runtime was closed"
 
 DEFAULT_OPTIONS: Final = RunOptions()
 
@@ -96,6 +98,15 @@ class Run:
     def end(self, outcome: TurnOutcome) -> None:
         self._outcome = outcome
         self._ended.set()
+
+    def cancelled(self, text: str) -> TurnCancelled:
+        """How it ended when it was stopped, or its runtime was left."""
+        return TurnCancelled(
+            reason=self.stop_reason or CLOSED,
+            text=text,
+            usage=self.usage,
+            calls=tuple(self.calls.values()),
+        )
 
     def failed(self, errors: BaseExceptionGroup[Any]) -> TurnFailed | None:
         """What was raised, as an outcome; None if the run was stopped before.

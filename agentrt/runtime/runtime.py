@@ -12,40 +12,39 @@ from functools import partial
 from typing import Any, Final
 
 import trio
-from attrs import define, evolve, field
+from attrs import define, field
 
 from agentrt.agent.agent import Agent
 from agentrt.core.errors import (
     AgentRTError,
-    InputError,
     RuntimeClosedError,
     SessionBusyError,
     SessionPausedError,
     SessionStateError,
-    SnapshotError,
 )
-from agentrt.core.history import find_history_faults
 from agentrt.core.ids import new_id
 from agentrt.core.messages import (
-    RESULT_SUFFIX,
     Message,
-    UserMessage,
     user_messages,
 )
 from agentrt.core.outcomes import (
     Decision,
-    Interrupt,
-    PauseSnapshot,
-    TurnCancelled,
     TurnOutcome,
 )
 from agentrt.events.types import RunStarted
 from agentrt.filters.base import TurnRequest
 from agentrt.runtime.registry import DEFAULT_AGENT, AgentRegistry, Agents, as_registry
-from agentrt.runtime.run import DEFAULT_OPTIONS, Run, RunOptions
+from agentrt.runtime.run import CLOSED, DEFAULT_OPTIONS, Run, RunOptions
 from agentrt.runtime.session import Session, SessionStatus
 from agentrt.runtime.subscriptions import Subscription
-from agentrt.scopes import CLEANUP_SECONDS, deadline, holds_only
+from agentrt.runtime.taking import (
+    Taking,
+    checked_input,
+    fresh_ids,
+    open_pause,
+    open_questions,
+)
+from agentrt.scopes import deadline, holds_only
 from agentrt.stores.base import EventStore
 from agentrt.stores.in_memory import InMemoryEventStore
 
@@ -55,7 +54,6 @@ logger = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 30 * 60.0
 MAX_THREADS: Final = 40
-CLOSED: Final = "the runtime was closed"
 
 
 @define(eq=False)
@@ -93,29 +91,24 @@ class Runtime:
             RuntimeClosedError: the runtime is closing.
         """
         agent = self.agents.get(options.agent)
-        new = _checked(user_messages(input))
+        new = checked_input(user_messages(input))
         run = Run(new_id(), conversation_id, options.label)
-        session = await self._reserve(run, agent, supersede=options.on_busy)
-        given_up: PauseSnapshot | None = None
-        try:
-            waiting = await _waiting(agent, conversation_id, options.discard_pause)
+        session = await self._reserve(run, agent, stops=options.on_busy == "supersede")
+        async with Taking(session, run, agent) as taking:
+            waiting = await open_pause(agent, conversation_id, options.discard_pause)
             if waiting is not None:
                 if not options.discard_pause:
                     raise SessionPausedError(conversation_id, waiting.interrupts)
-                given_up = await agent.pauses.take(conversation_id, waiting.id)
-            messages = _fresh(new, session)
-            asked = () if given_up is None else given_up.interrupts
+                taking.pause = await agent.pauses.take(conversation_id, waiting.id)
+            messages = fresh_ids(new, session)
             request = TurnRequest(
-                messages=messages, discarded=asked, options=options.turn
+                messages=messages,
+                discarded=() if taking.pause is None else taking.pause.interrupts,
+                options=options.turn,
             )
             started = RunStarted(label=run.label, agent=agent.name, input=messages)
-            self._launch(
-                session, run, started, partial(agent.run_turn, request), options
-            )
-        except BaseException:
-            await _put_back(agent, given_up)  # noqa: ASYNC102  it shields itself
-            session.release(run)
-            raise
+            turn = partial(agent.run_turn, request)
+            self._launch(session, run, started, turn, options)
         return run
 
     async def resume(
@@ -134,20 +127,14 @@ class Runtime:
         """
         agent = self.agents.get(options.agent)
         run = Run(new_id(), conversation_id, options.label)
-        session = await self._reserve(run, agent, supersede="reject")
-        taken: PauseSnapshot | None = None
-        try:
+        session = await self._reserve(run, agent)
+        async with Taking(session, run, agent) as taking:
             resumption = await agent.take_pause(conversation_id, answers)
-            taken = resumption.snapshot
+            taking.pause = resumption.snapshot
             request = TurnRequest(resume=resumption, options=options.turn)
             started = RunStarted(kind="resume", label=run.label, agent=agent.name)
-            self._launch(
-                session, run, started, partial(agent.run_turn, request), options
-            )
-        except BaseException:
-            await _put_back(agent, taken)  # noqa: ASYNC102  it shields itself
-            session.release(run)
-            raise
+            turn = partial(agent.run_turn, request)
+            self._launch(session, run, started, turn, options)
         return run
 
     def stop(
@@ -203,7 +190,7 @@ class Runtime:
         """
         owner = self.agents.get(agent)
         grave = Run(new_id(), conversation_id)  # nobody else may start one meanwhile
-        session = await self._reserve(grave, owner, supersede="forgotten")
+        session = await self._reserve(grave, owner, stops=True, reason="forgotten")
         try:
             await owner.forget(conversation_id)
         finally:
@@ -227,20 +214,27 @@ class Runtime:
             await run.wait()
         self._close_rings()
 
-    async def _reserve(self, run: Run, agent: Agent, *, supersede: str) -> Session:
-        """Hold the session for `run`; stop another first, unless it says "reject"."""
+    async def _reserve(
+        self,
+        run: Run,
+        agent: Agent,
+        *,
+        stops: bool = False,
+        reason: str = "superseded",
+    ) -> Session:
+        """Hold the session for `run`; another one is stopped first, if it `stops`."""
         while True:
             session = await self._open(run.conversation_id, agent)
             try:
                 session.reserve(run)
             except SessionBusyError:
-                if supersede == "reject":
+                if not stops:
                     raise
             else:
                 return session
             running = session.run
             assert running is not None
-            session.stop("superseded" if supersede == "supersede" else supersede)
+            session.stop(reason)
             await running.wait()
 
     def _launch(
@@ -282,7 +276,8 @@ class Runtime:
             logger.exception("run %s of %s failed", run.id, run.conversation_id)
             outcome = run.failed(errors)
         finally:
-            session.end_run(run, outcome or _cancelled(session, run))
+            text = session.transcript.text_being_said()
+            session.end_run(run, outcome or run.cancelled(text))
 
     async def _open(self, conversation_id: str, agent: Agent) -> Session:
         """The session of a conversation, opened if need be. A checkpoint if not."""
@@ -304,7 +299,7 @@ class Runtime:
             async with session.opening:
                 if not session.is_open:
                     history = await agent.history(conversation_id)
-                    interrupts = await _open_questions(agent, conversation_id)
+                    interrupts = await open_questions(agent, conversation_id)
                     cut_ids = self._cut_ids.pop(conversation_id, ())
                     session.open(history, interrupts, cut_ids)
 
@@ -395,71 +390,3 @@ async def open_runtime(
     finally:
         if runtime is not None:
             runtime._close_rings()
-
-
-async def _waiting(
-    agent: Agent, conversation_id: str, discard: bool
-) -> PauseSnapshot | None:
-    """The pause that is open; one that cannot be read may be discarded."""
-    try:
-        return await agent.paused(conversation_id)
-    except SnapshotError:
-        if not discard:
-            raise
-        await agent.pauses.discard(conversation_id)
-        return None
-
-
-async def _open_questions(agent: Agent, conversation_id: str) -> Sequence[Interrupt]:
-    """What the conversation waits for. It can be read though its pause cannot."""
-    try:
-        pause = await agent.paused(conversation_id)
-    except SnapshotError as error:
-        logger.error("%s", error)
-        return ()
-    return () if pause is None else pause.interrupts
-
-
-async def _put_back(agent: Agent, pause: PauseSnapshot | None) -> None:
-    """A pause that was taken for a run which was not started after all."""
-    if pause is not None:
-        with trio.move_on_after(CLEANUP_SECONDS, shield=True):
-            await agent.pauses.save(pause)
-
-
-def _checked(messages: Sequence[Message]) -> Sequence[Message]:
-    """Input that leaves the history valid.
-
-    Raises:
-        InputError: a call in it has no result, or a result no call.
-    """
-    faults = find_history_faults(messages)
-    if faults:
-        raise InputError(f"the input cannot be added to a history: {faults[0]}")
-    return messages
-
-
-def _fresh(messages: Sequence[Message], session: Session) -> Sequence[Message]:
-    """The same messages, each with an id that the conversation has not seen.
-
-    A store knows messages by id, so a client that numbers its own from 1 each time
-    would lose what it says; and an id like a tool result's could hide that result.
-    """
-    known = {message.id for message in session.transcript.messages}
-    fresh: list[Message] = []
-    for message in messages:
-        is_used = message.id in known or message.id.endswith(RESULT_SUFFIX)
-        if is_used and isinstance(message, UserMessage):
-            message = evolve(message, id=new_id())
-        known.add(message.id)
-        fresh.append(message)
-    return tuple(fresh)
-
-
-def _cancelled(session: Session, run: Run) -> TurnCancelled:
-    return TurnCancelled(
-        reason=run.stop_reason or CLOSED,
-        text=session.transcript.text_being_said(),
-        usage=run.usage,
-        calls=tuple(run.calls.values()),
-    )
