@@ -203,21 +203,34 @@ class Agent:
             SessionPausedError: the conversation waits for answers: see `resume` and
                 `discard_pause`.
         """
-        passing = conversation_id is None
-        conversation_id = conversation_id or new_id()
-        outcome: TurnOutcome | None = None
+        if conversation_id is None:
+            return await self._run_passing(input, options, emit, values)
         with Occupied(self._busy, conversation_id):
             waiting = await self.paused(conversation_id)
             if waiting is not None:
                 raise SessionPausedError(conversation_id, waiting.interrupts)
             request = TurnRequest(messages=user_messages(input), options=options)
             context = new_context(conversation_id, emit, values)
-            try:
-                outcome = await self.run_turn(request, context)
-            finally:
-                if passing and not isinstance(outcome, TurnPaused):
-                    # It shields itself.
-                    await self.forget(conversation_id)  # noqa: ASYNC102
+            return await self.run_turn(request, context)
+
+    async def _run_passing(
+        self,
+        input: str | Message | Sequence[Message],  # noqa: A002  the field's word for it
+        options: TurnOptions | None,
+        emit: EventSink | None,
+        values: Mapping[str, Any] | None,
+    ) -> TurnOutcome:
+        """A turn of a conversation that nobody else can know."""
+        request = TurnRequest(messages=user_messages(input), options=options)
+        context = new_context(new_id(), emit, values)
+        outcome: TurnOutcome | None = None
+        try:
+            outcome = await self.run_turn(request, context)
+        finally:
+            if self.memory is not None and not isinstance(outcome, TurnPaused):
+                clear = partial(self.memory.clear, context.conversation_id)
+                # It shields itself.
+                await finish(clear, what="forgetting a turn")  # noqa: ASYNC102
         return outcome
 
     async def resume(
@@ -257,15 +270,8 @@ class Agent:
         After the last event `stream.outcome` says how the turn ended. Leaving the block
         before that stops the turn; what `run` raises comes where the stream is read.
         """
-        return open_stream(
-            lambda emit: self.run(
-                input,
-                conversation_id=conversation_id,
-                options=options,
-                emit=emit,
-                values=values,
-            )
-        )
+        run = partial(self.run, input, conversation_id=conversation_id)
+        return open_stream(partial(run, options=options, values=values))
 
     def stream_resume(
         self,
@@ -276,11 +282,8 @@ class Agent:
         values: Mapping[str, Any] | None = None,
     ) -> AbstractAsyncContextManager[TurnStream]:
         """`resume`, event by event, as `stream` does it."""
-        return open_stream(
-            lambda emit: self.resume(
-                conversation_id, answers, options=options, emit=emit, values=values
-            )
-        )
+        resume = partial(self.resume, conversation_id, answers)
+        return open_stream(partial(resume, options=options, values=values))
 
     async def run_turn(self, request: TurnRequest, context: Context) -> TurnOutcome:
         """One turn through the turn hooks, for whoever brings the context.

@@ -78,6 +78,7 @@ class Loop:
             emit=account.emit,
             begin_message=account.begin_message,
             taken_ids=account.taken,
+            deadlines=self.client.deadlines,
             add_usage=account.add_usage,
         )
         try:

@@ -63,12 +63,10 @@ class TurnStream:
             self._reason = reason
             self._scope.cancel(reason=reason)
 
-    async def _run(
-        self, start: Callable[[e.EventSink], Awaitable[TurnOutcome]]
-    ) -> None:
+    async def _run(self, start: Callable[..., Awaitable[TurnOutcome]]) -> None:
         try:
             with self._scope:
-                self._outcome = await start(self._tell)
+                self._outcome = await start(emit=self._tell)
         except Exception as error:  # noqa: BLE001  raised again where the stream is read
             self._error = error
         finally:
@@ -135,9 +133,9 @@ class _Heard:
 
 @asynccontextmanager
 async def open_stream(
-    start: Callable[[e.EventSink], Awaitable[TurnOutcome]],
+    start: Callable[..., Awaitable[TurnOutcome]],
 ) -> AsyncIterator[TurnStream]:
-    """Run `start` beside the block, which reads its events.
+    """Run `start(emit=...)` beside the block, which reads its events.
 
     Leaving the block before the end stops the turn, and waits until it has stopped.
     What the turn raises is raised where the stream is read, or at the end of the block.

@@ -22,6 +22,7 @@ def memory_filter(memory: ChatMemory) -> Filter:
     is known by all that is kept. Register it first.
     """
     whole = whole_memory(memory)
+    window = memory.window if isinstance(memory, WindowedMemory) else None
 
     @hook
     async def chat(call: ChatCall) -> AsyncIterator[None]:
@@ -32,8 +33,8 @@ def memory_filter(memory: ChatMemory) -> Filter:
         if new:
             await whole.append(conversation_id, new)
             history = [*history, *new]
-        if isinstance(memory, WindowedMemory):
-            history = memory.window(history)
+        if window is not None:
+            history = window(history)
         call.request = evolve(call.request, messages=history)
         yield
         message = call.response.message
