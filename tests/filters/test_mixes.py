@@ -1,0 +1,157 @@
+"""Any mix of filters in any order: layers close in reverse, and all promises hold."""
+
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Final
+
+import pytest
+import trio
+from attrs import define, field
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrt.agent.agent import Agent
+from agentrt.core.chat import ChatRequest
+from agentrt.core.history import find_history_faults
+from agentrt.core.messages import AssistantMessage, ToolCall
+from agentrt.core.outcomes import TurnCompleted
+from agentrt.events.types import RunStarted, TerminalEvent
+from agentrt.filters.base import Filter, hook
+from agentrt.filters.logging import chat_logging_filter, tool_logging_filter
+from agentrt.filters.normalize import normalize_filter
+from agentrt.filters.redaction import hold_filter, redaction_filter
+from agentrt.filters.rereading import rereading_filter
+from agentrt.filters.safeguard import safeguard_filter
+from agentrt.filters.structured_output import structured_output_filter
+from agentrt.filters.tool_guard import tool_guard_filter
+from agentrt.filters.tool_output import tool_output_filter
+from agentrt.filters.tool_search import tool_search_filter
+from agentrt.filters.validation import validation_filter
+from agentrt.models.function import FunctionModel
+from agentrt.runtime.runtime import open_runtime
+from agentrt.testing import check_stream, trio_property
+from agentrt.tools.base import tool
+from tests.flow.worlds import RecordingStore
+
+NUMBER: Final = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}},
+    "required": ["n"],
+}
+
+MAKERS: Final[Mapping[str, Callable[[], Filter]]] = {
+    "chat log": chat_logging_filter,
+    "tool log": tool_logging_filter,
+    "normalize": lambda: normalize_filter(merge=True),
+    "redact": lambda: redaction_filter(r"sk-\w+"),
+    "hold": lambda: hold_filter(lambda text: "draft" not in text),
+    "reread": rereading_filter,
+    "safeguard": lambda: safeguard_filter(["bomb"]),
+    "form": lambda: structured_output_filter(NUMBER),
+    "guard": lambda: tool_guard_filter(repeat_limit=1, stop_limit=3, disable_limit=2),
+    "cut": lambda: tool_output_filter(400),
+    "search": lambda: tool_search_filter(always=["add"]),
+    "check": lambda: validation_filter(lambda answer: _no_draft(answer.text)),
+}
+
+
+def _no_draft(text: str) -> Sequence[str]:
+    return ["it is a draft"] if "draft" in text else []
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    logging.getLogger("agentrt").setLevel(logging.CRITICAL)
+
+
+@define
+class Log:
+    """What probes saw: by task, since tools run side by side."""
+
+    stacks: dict[Any, list[str]] = field(factory=dict)
+    passes: list[str] = field(factory=list)
+    faults: list[str] = field(factory=list)
+
+    def probe(self, name: str) -> Filter:
+        def around(kind: str) -> Any:
+            @hook
+            async def layer(call: Any) -> AsyncIterator[None]:
+                mine = f"{name} {kind}"
+                stack = self.stacks.setdefault(trio.lowlevel.current_task(), [])
+                stack.append(mine)
+                self.passes.append(mine)
+                try:
+                    yield
+                finally:
+                    if stack.pop() != mine:
+                        self.faults.append(f"{mine} closed out of order")
+
+            return layer
+
+        return Filter(
+            name=name,
+            turn=around("turn"),
+            iteration=around("iteration"),
+            chat=around("chat"),
+            tool=around("tool"),
+        )
+
+
+def _model() -> FunctionModel:
+    """Calls tools twice, then a draft, then what was wanted."""
+    rounds = iter(["calls", "calls", "draft"])
+
+    def answer(request: ChatRequest) -> Any:
+        match next(rounds, "final"):
+            case "calls":
+                names = ["add", "fail", "add", "nothing"]
+                calls = [ToolCall(id="", name=name) for name in names]
+                text = "I look. sk-secret"
+                return AssistantMessage(id="", content=text, tool_calls=tuple(calls))
+            case "draft":
+                return "a draft"
+            case _:
+                return '{"n": 1}'
+
+    return FunctionModel(answer)
+
+
+@tool
+async def add() -> str:
+    """Add."""
+    await trio.lowlevel.checkpoint()
+    return "x" * 900
+
+
+@tool
+async def fail() -> str:
+    """Fail."""
+    await trio.lowlevel.checkpoint()
+    raise ValueError("no")
+
+
+@given(st.permutations(sorted(MAKERS)), st.integers(0, len(MAKERS)), st.data())
+@trio_property
+async def test_any_mix_in_any_order_closes_in_reverse(
+    names: list[str], count: int, data: st.DataObject
+) -> None:
+    log, store = Log(), RecordingStore()
+    filters = [MAKERS[name]() for name in names[:count]]
+    for probe in ("outer", "inner"):
+        place = data.draw(st.integers(0, len(filters)))
+        filters.insert(place, log.probe(probe))
+    agent = Agent(model=_model(), tools=[add, fail], filters=filters)
+    async with open_runtime(agent, events=store) as runtime:
+        run = await runtime.start_run("c", "add a number")
+        outcome = await run.wait()
+    assert isinstance(outcome, TurnCompleted)
+    assert outcome.stopped_by in {"", "tool_guard"}
+    assert log.faults == []
+    assert not any(log.stacks.values()), "a layer was left open"
+    kinds = {name.partition(" ")[2] for name in log.passes}
+    assert kinds == {"turn", "iteration", "chat", "tool"}
+    check_stream(store.everything)
+    events = [envelope.event for envelope in store.everything]
+    assert sum(isinstance(event, RunStarted) for event in events) == 1
+    assert sum(isinstance(event, TerminalEvent) for event in events) == 1
+    assert find_history_faults(await agent.history("c")) == []
