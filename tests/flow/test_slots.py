@@ -1,4 +1,4 @@
-"""Parallel tools share state: whoever ends first, the same calls give the same state."""
+"""Parallel tools share state: whoever ends first, the same calls give the same."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
