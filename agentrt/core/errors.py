@@ -102,6 +102,8 @@ class ModelError(AgentRTError):
         self.status = status
         """The HTTP status, if there was one."""
         self.provider = provider
+        self.fallback: Any = None
+        """A `FallbackReport`, where a chain of models has tried them all."""
 
 
 class NetworkError(ModelError):

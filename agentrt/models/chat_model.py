@@ -92,7 +92,7 @@ class ProviderModel:
 
         return await call_with_retry(
             attempt,
-            policy=retry,
+            policy=retry.for_call(streams=told is not None),
             may_repeat=lambda: told is None or not told.anything,
             on_retry=observe,
             random=self.random,

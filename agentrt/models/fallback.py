@@ -38,7 +38,7 @@ class FallbackModel:
 
     When another vendor takes over, blocks that are not its own are left out and the
     request's `model` option with them. The response tells in `fallback` what was
-    tried; so does the last error, in its notes.
+    tried; so does the last error, in `fallback` and in its notes.
     """
 
     _models: Sequence[ChatModel | LazyModel]
@@ -129,6 +129,8 @@ def _vendor(ref: str) -> str:
 
 
 def _add_report(error: BaseException, failures: Sequence[tuple[str, str]]) -> None:
+    if isinstance(error, ModelError):
+        error.fallback = FallbackReport(answered_by=None, failures=tuple(failures))
     if len(failures) > 1:
         lines = "; ".join(f"{ref}: {text}" for ref, text in failures)
         error.add_note(f"models tried, in order: {lines}")

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import trio
-from attrs import frozen
+from attrs import evolve, frozen
 
 from agentrt.core.errors import EmptyCompletionError, ModelError
 
@@ -26,11 +26,27 @@ class RetryPolicy:
     max_retries: int = 2
     """Beyond the first try; 0 is none."""
 
+    stream_retries: int | None = None
+    """In place of `max_retries` for a call that streams; None is the same. Nothing is
+    sent again once a delta was told, whatever this says."""
+
     empty_retries: int = 2
     """For answers without content, from a budget of their own."""
 
     base_seconds: float = 1.0
     cap_seconds: float = 30.0
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("max_retries", "stream_retries", "empty_retries"):
+            count = getattr(self, name)
+            if count is not None and count < 0:
+                raise ValueError(f"{name} is {count}, expected 0 or more")
+
+    def for_call(self, *, streams: bool) -> "RetryPolicy":
+        """The policy of one call: how often it is retried, if it streams or not."""
+        if not streams or self.stream_retries is None:
+            return self
+        return evolve(self, max_retries=self.stream_retries)
 
     def delay(self, retry: int, *, retry_after: float | None, jitter: float) -> float:
         """Seconds to wait before retry number `retry`, counted from 1.

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from attrs import evolve
 
 from agentrt.core.chat import ChatRequest, ChatResponse, Delta, FinishReason, TextDelta
 from agentrt.core.context import Context
@@ -162,3 +163,33 @@ async def test_an_answer_without_a_given_id_gets_a_new_one() -> None:
     ]
     assert all(ids)
     assert len(set(ids)) == 2
+
+
+@pytest.mark.parametrize(
+    ("streams", "policy", "attempts"),
+    [
+        (False, RetryPolicy(), 3),
+        (True, RetryPolicy(), 3),
+        (False, RetryPolicy(stream_retries=0), 3),
+        (True, RetryPolicy(stream_retries=0), 1),
+        (True, RetryPolicy(max_retries=0, stream_retries=1), 2),
+    ],
+)
+async def test_streams_have_a_budget_of_their_own(
+    streams: bool,
+    policy: RetryPolicy,
+    attempts: int,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    made, provider = model(*[ServerError("no")] * 3, retry=policy)
+    told: list[Delta] = []
+    context = evolve(CONTEXT, on_delta=told.append if streams else None)
+    with pytest.raises(ServerError):
+        await made.call(ChatRequest(), context)
+    assert (len(provider.requests), told) == (attempts, [])
+
+
+@pytest.mark.parametrize("name", ["max_retries", "stream_retries", "empty_retries"])
+def test_a_number_of_retries_below_0_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is -1, expected 0 or more"):
+        RetryPolicy(**{name: -1})

@@ -215,6 +215,10 @@ async def test_the_report_equals_what_happened(
         with pytest.raises(ModelError) as caught:
             await chain.call(ChatRequest(), context)
         assert str(caught.value) == f"no {len(asked) - 1}"
+        assert caught.value.fallback == FallbackReport(
+            answered_by=None,
+            failures=tuple((ref(n), f"no {n}") for n in range(len(asked))),
+        )
         notes = getattr(caught.value, "__notes__", [])
         assert all(who in note for note in notes for who in asked)
         assert bool(notes) == (len(asked) > 1)
