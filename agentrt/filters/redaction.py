@@ -43,9 +43,9 @@ def redaction_filter(
     is longer, or looks farther ahead, a part may be shown.
 
     With `reasoning` what the model thinks aloud is treated so too, each stretch by
-    itself. Arguments of tool calls are not. What is stored stays as it was, unless
-    `stored` is set: then the message, without its vendor's blocks where it has no
-    calls, and the outcome are redacted as well.
+    itself. Arguments of tool calls are not. What is stored stays as it was, and so do
+    the outcome and `run/finished`, unless `stored` is set: it redacts them as well, and
+    drops the vendor's blocks of a message without calls.
 
     Raises:
         ValueError: there is no pattern, one matches the empty text, or `max_length` is
@@ -82,9 +82,8 @@ def hold_filter(
     either way, since they run: an approval policy decides on those. A message that
     is cut or fails shows nothing.
 
-    What is stored stays as it was, unless `stored` is set: then the message, without
-    its vendor's blocks where it has no calls, and the outcome say `replacement` too.
-    Holds one message in memory.
+    What is stored stays as it was, and so do the outcome and `run/finished`, unless
+    `stored` is set: as with `redaction_filter`. Holds one message in memory.
     """
 
     def replace(message: AssistantMessage) -> AssistantMessage:

@@ -315,6 +315,15 @@ async def test_stored_words_are_those_that_were_shown_if_asked_for(
     assert [m.text for m in await agent.history("c")] == ["go", shown]
 
 
+async def test_a_released_message_is_stored_as_it_was() -> None:
+    made = hold_filter(lambda text: True, stored=True)
+    agent, outcome, events = await run(made, Say(text="fine", reasoning="hm"))
+    message = (await agent.history("c"))[1]
+    assert isinstance(message, AssistantMessage)
+    assert (message.text, message.reasoning) == ("fine", "hm")
+    assert told(events) == outcome.text == "fine"
+
+
 @pytest.mark.parametrize("made", [REDACTS, HOLDS])
 @pytest.mark.parametrize("error", [ServerError("down"), None])
 async def test_what_is_held_is_not_shown_when_the_call_fails_or_is_stopped(
