@@ -4,6 +4,11 @@ from agentrt.models.admission import AdmissionPool
 from agentrt.models.base import ChatModel
 from agentrt.models.catalog import ModelSettings, open_chain, open_model
 from agentrt.models.chat_model import ProviderModel
+from agentrt.models.embedding import (
+    EmbeddingModel,
+    EmbeddingResponse,
+    HashingEmbedding,
+)
 from agentrt.models.fallback import FallbackModel, LazyModel
 from agentrt.models.function import FunctionModel, tell
 from agentrt.models.limits import ModelCatalog, ModelSpec, split_ref
@@ -12,8 +17,11 @@ from agentrt.models.retry import RetryPolicy, call_with_retry
 __all__ = [
     "AdmissionPool",
     "ChatModel",
+    "EmbeddingModel",
+    "EmbeddingResponse",
     "FallbackModel",
     "FunctionModel",
+    "HashingEmbedding",
     "LazyModel",
     "ModelCatalog",
     "ModelSettings",

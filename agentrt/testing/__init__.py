@@ -4,6 +4,7 @@ from agentrt.testing.audit import no_leftovers
 from agentrt.testing.conformance import (
     check_chat_memory,
     check_chat_model,
+    check_embedding_model,
     check_event_store,
     check_pause_store,
     check_provider,
@@ -33,6 +34,7 @@ __all__ = [
     "cancel_sweep",
     "check_chat_memory",
     "check_chat_model",
+    "check_embedding_model",
     "check_event_store",
     "check_pause_store",
     "check_provider",

@@ -6,6 +6,7 @@ behind a network. A broken promise is an `AssertionError` that says which.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from math import isfinite
 from typing import Any, TypeAlias
 
 import trio
@@ -34,12 +35,14 @@ from agentrt.core.outcomes import Interrupt, PauseSnapshot
 from agentrt.core.parts import FilePart, TextPart
 from agentrt.events.types import Envelope, RunStarted
 from agentrt.models.base import ChatModel
+from agentrt.models.embedding import EmbeddingModel
 from agentrt.providers.base import Provider
 from agentrt.stores.base import ChatMemory, EventStore, PauseStore
 
 __all__ = [
     "check_chat_memory",
     "check_chat_model",
+    "check_embedding_model",
     "check_event_store",
     "check_pause_store",
     "check_provider",
@@ -217,6 +220,67 @@ async def _check_answer(model: ChatModel, request: ChatRequest) -> None:
             names[delta.index] = names.get(delta.index, "") or delta.name
     expected = {index: call.name for index, call in enumerate(message.tool_calls)}
     assert names == expected, f"calls streamed {names}, answered {expected}"
+
+
+async def check_embedding_model(
+    open_model: Callable[[], AbstractAsyncContextManager[EmbeddingModel]],
+    *,
+    texts: Sequence[str] = ("a cat", "a dog and a cat", "ä \u2028 \U0001f389", " "),
+) -> None:
+    """Check that what `open_model` opens keeps the promises of `EmbeddingModel`.
+
+    It must be able to embed the texts; what it raises must be a `ModelError`.
+
+    Raises:
+        AssertionError: a promise is broken.
+    """
+    async with open_model() as model:
+        assert "/" in model.ref, f"ref is {model.ref!r}, expected 'vendor/model'"
+        try:
+            await _check_vectors(model, list(texts))
+        except (AssertionError, ModelError):
+            raise
+        except Exception as error:
+            raise AssertionError(f"{error!r} came out, and no ModelError") from error
+
+
+async def _check_vectors(model: EmbeddingModel, texts: Sequence[str]) -> None:
+    failures: list[Exception] = []
+
+    async def embed(asked: Sequence[str]) -> Sequence[Sequence[float]]:
+        with trio.testing.assert_checkpoints():
+            vectors = (await model.embed(asked)).vectors
+        found = len(vectors)
+        assert found == len(asked), f"{len(asked)} texts have {found} vectors"
+        return vectors
+
+    async def check(asked: Sequence[str]) -> None:
+        try:
+            for text, vector in zip(asked, await embed(asked), strict=True):
+                same = _is_near(vector, known[text])
+                assert same, f"{text!r} has another vector among {len(asked)} texts"
+        except Exception as error:  # noqa: BLE001  raised below, and without a group
+            failures.append(error)
+
+    assert not await embed([])
+    known = dict(zip(texts, await embed(texts), strict=True))
+    lengths = {len(vector) for vector in known.values()}
+    assert len(lengths) == 1, f"vectors have lengths {sorted(lengths)}"
+    finite = all(isfinite(number) for vector in known.values() for number in vector)
+    assert finite, "a vector has a number that is not finite"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(check, texts[::-1])
+        nursery.start_soon(check, [texts[0], texts[0]])
+        nursery.start_soon(check, [*texts] * 100)
+    if failures:
+        raise failures[0]
+
+
+def _is_near(one: Sequence[float], other: Sequence[float]) -> bool:
+    """The same, as vendors do: they round otherwise in other batches."""
+    if len(one) != len(other):
+        return False
+    return all(abs(a - b) <= 1e-3 for a, b in zip(one, other, strict=True))
 
 
 async def check_provider(
