@@ -64,7 +64,7 @@ async def ask_until_fine(
         faults = await check(call.response)
         if not faults:
             return
-        if not left:
+        if not (left and call.reruns_left):
             _give_up(call, call.response, faults, retries)
             return
         left -= 1

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrt.agent.agent import Agent
-from agentrt.core.context import STOP_KEY
+from agentrt.core.context import STOP_KEY, Context
 from agentrt.core.errors import ServerError
 from agentrt.core.history import find_history_faults
 from agentrt.core.messages import UserMessage
@@ -20,13 +20,22 @@ from agentrt.core.outcomes import (
     Deny,
     TurnCompleted,
     TurnFailed,
+    TurnOutcome,
     TurnPaused,
 )
-from agentrt.filters.base import Filter, ToolUse, hook
+from agentrt.filters.base import Filter, ToolUse, TurnRequest, compile_hooks, hook
 from agentrt.filters.validation import validation_filter
+from agentrt.runtime.runtime import open_runtime
 from agentrt.stores.in_memory import InMemoryChatMemory
-from agentrt.testing import ScriptedModel, call, cancel_sweep, trio_property
+from agentrt.testing import (
+    ScriptedModel,
+    call,
+    cancel_sweep,
+    check_stream,
+    trio_property,
+)
 from agentrt.tools.base import tool
+from tests.flow.worlds import RecordingStore
 
 ASKED = """\
 This message is from the system, not from the user. Your last answer has faults:
@@ -163,6 +172,40 @@ async def test_the_outcome_pays_for_all_answers() -> None:
     outcome = await made.run("go")
     assert isinstance(outcome, TurnCompleted)
     assert [record.name for record in outcome.calls] == ["delete"]
+
+
+async def test_readers_get_a_stream_that_keeps_the_rules() -> None:
+    store = RecordingStore()
+    free = evolve(delete, sensitive=False)
+    steps: list[Any] = [call("delete"), "bad", call("delete"), "bad", "good"]
+    made = Agent(
+        model=ScriptedModel(steps),
+        tools=[free],
+        filters=[validation_filter(polite)],
+    )
+    async with open_runtime(made, events=store) as runtime:
+        run = await runtime.start_run("c", "go")
+        outcome = await run.wait()
+    check_stream(store.everything)
+    assert isinstance(outcome, TurnCompleted)
+    assert outcome.text == "good"
+
+
+async def test_a_layer_with_fewer_reruns_gives_up_sooner() -> None:
+    asked_for: list[str] = []
+
+    async def answer(request: TurnRequest, context: Context) -> TurnOutcome:
+        await trio.lowlevel.checkpoint()
+        asked_for.append(request.messages[-1].text)
+        return TurnCompleted(text="bad")
+
+    made = validation_filter(polite, max_retries=3).turn
+    assert made is not None
+    run = compile_hooks([made], answer, max_reruns=1)
+    request = TurnRequest(messages=[UserMessage(content="go")])
+    outcome = await run(request, Context(conversation_id="c"))
+    assert outcome == TurnCompleted(text="bad")
+    assert asked_for == ["go", ASKED]
 
 
 @define
