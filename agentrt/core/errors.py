@@ -14,6 +14,7 @@ AgentRTError
 │   └── ContextOverflowError      neither: compaction's business
 ├── DeadlineError             a named deadline fired
 ├── MaxIterationsError        the turn used all its iterations
+├── BudgetExceededError       a budget is used up; says which limit
 ├── ToolDefinitionError       a tool, or a set of tools, that cannot work
 ├── ToolError                 a tool says what went wrong, in words for the model
 ├── FilterProtocolError       a filter broke the rules of hooks: a bug in it
@@ -38,6 +39,7 @@ __all__ = [
     "AgentRTError",
     "AnswerError",
     "AuthenticationError",
+    "BudgetExceededError",
     "ContextOverflowError",
     "DeadlineError",
     "EmptyCompletionError",
@@ -190,6 +192,36 @@ class MaxIterationsError(AgentRTError):
         super().__init__(
             f"the turn used all its iterations ({limit}) and the model asked for more; "
             "raise 'max_iterations', or give it tools that need fewer calls"
+        )
+
+
+class BudgetExceededError(AgentRTError):
+    """A limit of a budget would be exceeded: what was asked for was not done."""
+
+    code = "budget_exceeded"
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        limit: float,
+        spent: float,
+        reserved: float = 0,
+        wanted: float = 0,
+    ) -> None:
+        self.name = name
+        """Which limit: `tokens`, `calls`, `cost` or `seconds`."""
+        self.limit = limit
+        self.spent = spent
+        self.reserved = reserved
+        """By others who are at it."""
+        self.wanted = wanted
+        told = [f"{spent:g} spent"]
+        told.extend([f"{reserved:g} reserved"] if reserved else [])
+        told.extend([f"{wanted:g} more needed"] if wanted else [])
+        super().__init__(
+            f"the budget of {limit:g} {name} is used up: {', '.join(told)}; raise its "
+            f"{name!r}, or ask for less"
         )
 
 

@@ -1,0 +1,205 @@
+"""The budget filter: an agent that draws on a budget, before it spends.
+
+Register it last, next to the model: it then sees each request as it is sent, and counts
+only the tools that run. Hand the same `Budget` to several agents, and to the subagents
+that they start, and they share it.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Final, Literal, TypeAlias
+
+import trio
+from attrs import define, evolve, field
+
+from agentrt.core.chat import ChatRequest, Delta
+from agentrt.core.context import Slot
+from agentrt.core.errors import BudgetExceededError
+from agentrt.filters.base import (
+    ChatCall,
+    Filter,
+    Hook,
+    IterationCall,
+    ToolUse,
+    hook,
+)
+from agentrt.models.budget import Budget
+from agentrt.models.charges import OUTPUT_TOKENS, Charge, Prices, charge, check_prices
+from agentrt.tools.base import ToolResult
+
+__all__ = ["REFUSED_KEY", "WhenExhausted", "budget_filter"]
+
+WhenExhausted: TypeAlias = Literal["fail", "answer"]
+
+REFUSED_KEY: Final = "agentrt/budget/refused"
+"""The slot: a call of a tool was refused in this turn."""
+
+REFUSED: Final = "error: this call was not run: no calls of tools are left"
+LAST: Final = (
+    "The budget for this task is used up, and you have no tools any more. Answer now, "
+    "with what you have, and say what is missing."
+)
+
+
+def budget_filter(
+    budget: Budget,
+    *,
+    prices: Prices | None = None,
+    output_tokens: int = OUTPUT_TOKENS,
+    when_exhausted: WhenExhausted = "fail",
+    answer_tokens: int = 1_000,
+) -> Filter:
+    """Reserve what each model call may take, and settle it by what it took.
+
+    A call reserves the request, by our estimate, and its answer: `max_tokens` of its
+    options, else `output_tokens`. Each call of a tool counts one. What is cut counts
+    as far as it is known. The time is a deadline around each iteration.
+
+    When a model call does not fit, or a call of a tool was refused before, the turn
+    fails with `BudgetExceededError`; with `when_exhausted="answer"` the model is asked
+    for a last answer of at most `answer_tokens`, without tools, if that still fits.
+    Time that is up always fails the turn.
+
+    Raises:
+        ValueError: `when_exhausted` is neither, a number is below 1, or the budget
+            limits cost and there are no `prices`.
+    """
+    prices = prices or Prices()
+    check_prices(budget, prices)
+    _check(output_tokens, answer_tokens, when_exhausted)
+    desk = _Desk(
+        budget=budget,
+        prices=prices,
+        output_tokens=output_tokens,
+        answer_tokens=answer_tokens if when_exhausted == "answer" else None,
+    )
+    return Filter(
+        name="budget",
+        iteration=_iteration_hook(budget),
+        chat=_chat_hook(desk),
+        tool=_tool_hook(budget),
+        tokens=desk.meter,
+        slots={REFUSED_KEY: Slot(reduce=lambda old, new: new)},
+    )
+
+
+def _check(output_tokens: int, answer_tokens: int, when_exhausted: str) -> None:
+    for name, tokens in (("output", output_tokens), ("answer", answer_tokens)):
+        if tokens < 1:
+            raise ValueError(f"{name}_tokens is {tokens}, expected 1 or more")
+    if when_exhausted not in {"fail", "answer"}:
+        raise ValueError(
+            f"when_exhausted is {when_exhausted!r}, expected 'fail' or 'answer'"
+        )
+
+
+def _chat_hook(desk: "_Desk") -> Hook[ChatCall]:
+    @hook
+    async def chat(call: ChatCall) -> AsyncIterator[None]:
+        charged = desk.charge(call)
+        task = trio.lowlevel.current_task()
+        outer = desk.open.get(task)
+        desk.open[task] = charged
+        try:
+            yield
+        except BaseException as error:
+            charged.fail(error)
+            raise
+        finally:
+            del desk.open[task]
+            if outer is not None:
+                desk.open[task] = outer
+        charged.settle(call.response)
+
+    return chat
+
+
+def _tool_hook(budget: Budget) -> Hook[ToolUse]:
+    @hook
+    async def tool(use: ToolUse) -> AsyncIterator[None]:
+        try:
+            reservation = budget.reserve(calls=1)
+        except BudgetExceededError:
+            use.response = ToolResult(
+                content=REFUSED, is_error=True, writes={REFUSED_KEY: True}
+            )
+            yield
+            return
+        with reservation:
+            yield
+
+    return tool
+
+
+def _iteration_hook(budget: Budget) -> Hook[IterationCall]:
+    @hook
+    async def iteration(call: IterationCall) -> AsyncIterator[None]:
+        deadline = budget.deadline(trio.current_time())
+        if deadline <= trio.current_time():
+            raise budget.out_of_time(trio.current_time())
+        with trio.CancelScope(deadline=deadline) as scope:
+            yield
+        if scope.cancelled_caught:
+            raise budget.out_of_time(trio.current_time())
+
+    return iteration
+
+
+@define(kw_only=True)
+class _Desk:
+    """Where the calls of one filter are charged."""
+
+    budget: Budget
+    prices: Prices
+    output_tokens: int
+    answer_tokens: int | None
+    """Of a last answer; None asks for none."""
+
+    open: dict[trio.lowlevel.Task, Charge] = field(factory=dict, init=False)
+    """The call that each task is in: its stream is made in the same task."""
+
+    def charge(self, call: ChatCall) -> Charge:
+        """Reserve what the call may take; it becomes the last one if that is all."""
+        was_refused = call.context.values.get(REFUSED_KEY, False)
+        try:
+            if was_refused:
+                self.budget.reserve(calls=1).release()
+            return self._charge(call.request, self.output_tokens)
+        except BudgetExceededError:
+            if self.answer_tokens is None:
+                raise
+        call.request = _last(call.request, self.answer_tokens)
+        return self._charge(call.request, self.answer_tokens)
+
+    def _charge(self, request: ChatRequest, output_tokens: int) -> Charge:
+        return charge(
+            self.budget, request, prices=self.prices, output_tokens=output_tokens
+        )
+
+    def meter(self) -> "_Meter":
+        """Listens to the stream of the call that this task is in."""
+        charged = self.open.get(trio.lowlevel.current_task())
+        if charged is not None:
+            charged.was_sent = True
+        return _Meter(charged)
+
+
+@define
+class _Meter:
+    """Passes a stream on as it is, and tells its charge."""
+
+    _charge: Charge | None
+
+    def feed(self, delta: Delta) -> Iterable[Delta]:
+        if self._charge is not None:
+            self._charge.hear(delta)
+        return (delta,)
+
+    def finish(self) -> Iterable[Delta]:
+        return ()
+
+
+def _last(request: ChatRequest, tokens: int) -> ChatRequest:
+    """The request for an answer without tools."""
+    system = f"{request.system}\n\n{LAST}" if request.system else LAST
+    options = {**request.options, "max_tokens": tokens}
+    return evolve(request, system=system, tools=(), tool_choice=None, options=options)
