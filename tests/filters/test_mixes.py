@@ -17,6 +17,8 @@ from agentrt.core.messages import AssistantMessage, ToolCall
 from agentrt.core.outcomes import TurnCompleted
 from agentrt.events.types import RunStarted, TerminalEvent
 from agentrt.filters.base import Filter, hook
+from agentrt.filters.budget import budget_filter
+from agentrt.filters.compaction import compaction_filter
 from agentrt.filters.logging import chat_logging_filter, tool_logging_filter
 from agentrt.filters.normalize import normalize_filter
 from agentrt.filters.redaction import hold_filter, redaction_filter
@@ -27,6 +29,7 @@ from agentrt.filters.tool_guard import tool_guard_filter
 from agentrt.filters.tool_output import tool_output_filter
 from agentrt.filters.tool_search import tool_search_filter
 from agentrt.filters.validation import validation_filter
+from agentrt.models.budget import Budget
 from agentrt.models.function import FunctionModel
 from agentrt.runtime.runtime import open_runtime
 from agentrt.testing import check_stream, trio_property
@@ -51,8 +54,14 @@ MAKERS: Final[Mapping[str, Callable[[], Filter]]] = {
     "guard": lambda: tool_guard_filter(repeat_limit=1, stop_limit=3, disable_limit=2),
     "cut": lambda: tool_output_filter(400),
     "search": lambda: tool_search_filter(always=["add"]),
+    "compact": lambda: compaction_filter(1_000, summarizer=FunctionModel(_short)),
+    "budget": lambda: budget_filter(Budget(10**6, calls=10**3, seconds=10**6)),
     "check": lambda: validation_filter(lambda answer: _no_draft(answer.text)),
 }
+
+
+def _short(request: ChatRequest) -> str:
+    return "short"
 
 
 def _no_draft(text: str) -> Sequence[str]:
