@@ -27,7 +27,7 @@ from attrs import define, evolve, field
 
 from agentrt.core.chat import ChatRequest, ToolSpec
 from agentrt.core.context import Context, Slot
-from agentrt.filters.base import ChatCall, Filter, ToolUse, hook
+from agentrt.filters.base import ChatCall, Filter, Hook, ToolUse, hook
 from agentrt.tools.base import Tool, ToolResult
 from agentrt.tools.index import KeywordIndex, ToolIndex
 
@@ -89,13 +89,31 @@ def tool_search_filter(
     if isinstance(always, str):
         raise ValueError(f"always is {always!r}, expected names: [{always!r}]")
     search = _Search(index or KeywordIndex, limit)
-    shown = frozenset(always)
+    search_tool = Tool(
+        name=SEARCH_TOOL,
+        description=DESCRIPTION,
+        parameters=PARAMETERS,
+        run=search.run,
+    )
+    return Filter(
+        name="tool_search",
+        chat=_chat_hook(search, frozenset(always)),
+        tool=_tool_hook(search),
+        tools=[search_tool],
+        slots={FOUND_KEY: Slot(reduce=_union, init=())},
+    )
 
+
+def _chat_hook(search: "_Search", always: Collection[str]) -> Hook[ChatCall]:
     @hook
     async def chat(call: ChatCall) -> AsyncIterator[None]:
-        call.request = _narrow(call, shown, search)
+        call.request = _narrow(call, always, search)
         yield
 
+    return chat
+
+
+def _tool_hook(search: "_Search") -> Hook[ToolUse]:
     @hook
     async def tool(call: ToolUse) -> AsyncIterator[None]:
         if call.request.name != SEARCH_TOOL:
@@ -109,19 +127,7 @@ def tool_search_filter(
             writes = {**call.response.writes, FOUND_KEY: found}
             call.response = evolve(call.response, writes=writes)
 
-    search_tool = Tool(
-        name=SEARCH_TOOL,
-        description=DESCRIPTION,
-        parameters=PARAMETERS,
-        run=search.run,
-    )
-    return Filter(
-        name="tool_search",
-        chat=chat,
-        tool=tool,
-        tools=[search_tool],
-        slots={FOUND_KEY: Slot(reduce=_union, init=())},
-    )
+    return tool
 
 
 def _union(known: Iterable[str], found: Iterable[str]) -> Sequence[str]:
