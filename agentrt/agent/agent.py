@@ -19,6 +19,7 @@ from agentrt.agent.client import ChatClient
 from agentrt.agent.fields import (
     Occupied,
     all_slots,
+    checked_input,
     new_context,
     no_memory_filter,
     not_below_0,
@@ -156,7 +157,8 @@ class Agent:
     _loop: Loop = field(
         init=False, repr=False, default=Factory(_make_loop, takes_self=True)
     )
-    _busy: dict[str, str] = field(factory=dict, init=False, repr=False)
+    _busy: dict[str, str] = field(factory=dict, repr=False, alias="busy")
+    """By conversation: the turn that runs. Agents made by `evolve` share it."""
 
     @classmethod
     def from_client(
@@ -202,26 +204,28 @@ class Agent:
             SessionBusyError: a turn of this conversation is running.
             SessionPausedError: the conversation waits for answers: see `resume` and
                 `discard_pause`.
+            InputError: the input would leave the history invalid.
         """
+        messages = checked_input(user_messages(input))
         if conversation_id is None:
-            return await self._run_passing(input, options, emit, values)
-        with Occupied(self._busy, conversation_id):
+            return await self._run_passing(messages, options, emit, values)
+        context = new_context(conversation_id, emit, values)
+        with Occupied(self._busy, conversation_id, context.run_id):
             waiting = await self.paused(conversation_id)
             if waiting is not None:
                 raise SessionPausedError(conversation_id, waiting.interrupts)
-            request = TurnRequest(messages=user_messages(input), options=options)
-            context = new_context(conversation_id, emit, values)
-            return await self.run_turn(request, context)
+            request = TurnRequest(messages=messages, options=options)
+            return await self._run_turn(request, context)
 
     async def _run_passing(
         self,
-        input: str | Message | Sequence[Message],  # noqa: A002  the field's word for it
+        messages: Sequence[Message],
         options: TurnOptions | None,
         emit: EventSink | None,
         values: Mapping[str, Any] | None,
     ) -> TurnOutcome:
         """A turn of a conversation that nobody else can know."""
-        request = TurnRequest(messages=user_messages(input), options=options)
+        request = TurnRequest(messages=messages, options=options)
         context = new_context(new_id(), emit, values)
         outcome: TurnOutcome | None = None
         try:
@@ -251,11 +255,11 @@ class Agent:
             AnswerError: the answers do not fit; the pause stays as it was.
             SessionBusyError: a turn of this conversation is running.
         """
-        with Occupied(self._busy, conversation_id):
+        context = new_context(conversation_id, emit, values)
+        with Occupied(self._busy, conversation_id, context.run_id):
             resumption = await self.take_pause(conversation_id, answers)
-            context = new_context(conversation_id, emit, values)
             request = TurnRequest(resume=resumption, options=options)
-            return await self.run_turn(request, context)
+            return await self._run_turn(request, context)
 
     def stream(
         self,
@@ -288,22 +292,33 @@ class Agent:
     async def run_turn(self, request: TurnRequest, context: Context) -> TurnOutcome:
         """One turn through the turn hooks, for whoever brings the context.
 
-        Expected failures are outcomes; what a hook raises comes out.
+        Expected failures are outcomes; what a hook raises comes out. Calls of a pause
+        that is resumed or discarded get a result, though no hook lets the turn begin.
+
+        Raises:
+            SessionBusyError: a turn of the conversation is running.
         """
+        with Occupied(self._busy, context.conversation_id, context.run_id):
+            return await self._run_turn(request, context)
+
+    async def _run_turn(self, request: TurnRequest, context: Context) -> TurnOutcome:
         if self.values or request.resume is not None:
             paused = {} if request.resume is None else request.resume.snapshot.values
             values = {**self.values, **paused, **context.values}
             context = evolve(context, values=values)
-        context = evolve(context, turn=TurnLedger(context.values))
+        ledger = TurnLedger(context.values)
+        context = evolve(context, turn=ledger)
         outcome: TurnOutcome | None = None
         try:
             outcome = await self._loop.turn(request, context)
         finally:
+            # What waits in these shields itself.
+            if not ledger.begun:
+                await self._loop.close_open(request, context)  # noqa: ASYNC102
             if isinstance(outcome, TurnPaused):
                 self._calls.confirm_pause(context)
             else:
                 # A hook may have failed, or answered, around a turn that had paused.
-                # What waits in it shields itself.
                 await self._calls.abandon_pause(context)  # noqa: ASYNC102
         assert outcome is not None
         return outcome
@@ -382,6 +397,15 @@ class Agent:
         """`reset` for whoever knows that no turn runs; to its end, though cancelled."""
 
         async def drop() -> None:
+            try:
+                waiting = await self.paused(conversation_id)
+            except SnapshotError:
+                waiting = None
+            if waiting is not None:
+                calls = waiting.message.tool_calls
+                await self._calls.discard_nested(
+                    waiting.interrupts, calls, conversation_id
+                )
             await self.pauses.discard(conversation_id)
             if self.memory is not None:
                 await self.memory.clear(conversation_id)

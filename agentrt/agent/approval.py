@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from attrs import field, frozen
 
 from agentrt.core.context import Context
-from agentrt.core.errors import describe
+from agentrt.core.errors import public_words
 from agentrt.filters.base import ToolRequest
 from agentrt.tools.base import ToolHints
 
@@ -149,14 +149,18 @@ async def rule(
 ) -> Ruling:
     """The strictest ruling of all policies; among equals, the first.
 
-    Waits only where a policy does.
+    To ask each time is stricter than to ask once. Waits only where a policy does.
     """
     strictest = ALLOW
     for policy in policies:
         ruling = await _ask_policy(policy, request, context)
-        if ruling.verdict > strictest.verdict:
+        if _strictness(ruling) > _strictness(strictest):
             strictest = ruling
     return strictest
+
+
+def _strictness(ruling: Ruling) -> tuple[int, bool]:
+    return ruling.verdict, ruling.verdict is Verdict.ASK and not ruling.may_remember
 
 
 async def _ask_policy(
@@ -170,8 +174,7 @@ async def _ask_policy(
             return ruling
         why = f"it gave {ruling!r}, expected a Ruling"
     except Exception as error:  # noqa: BLE001  a policy's failure must not allow a call
-        why = describe(error)
+        why = public_words(error)
     logger.error("the approval policy for %r failed: %s", request.name, why)
-    return Ruling(
-        Verdict.ASK, f"the approval policy for {request.name!r} failed: {why}"
-    )
+    reason = f"the approval policy for {request.name!r} failed: {why}"
+    return Ruling(Verdict.ASK, reason, may_remember=False)

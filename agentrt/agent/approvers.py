@@ -16,7 +16,7 @@ from attrs import define, field, frozen
 
 from agentrt.agent.approval import ApprovalPolicy
 from agentrt.core.context import Context
-from agentrt.core.errors import describe
+from agentrt.core.errors import public_words
 from agentrt.core.messages import Message, ToolCall
 from agentrt.core.outcomes import Approve, Decision, Deny, Reply
 from agentrt.filters.base import ToolRequest
@@ -186,7 +186,7 @@ async def _ask(approver: Approver, question: Question) -> Decision | None:
     try:
         decision = await approver(question)
     except Exception as error:  # noqa: BLE001  its failure must leave it to a person
-        why = describe(error)
+        why = public_words(error)
     else:
         if decision is None or isinstance(decision, get_args(Decision)):
             return decision

@@ -7,7 +7,7 @@ calls that are done.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from attrs import define, evolve, field
 
@@ -28,6 +28,7 @@ from agentrt.core.outcomes import (
     Interrupt,
     Nested,
     PauseSnapshot,
+    Suspended,
 )
 from agentrt.events.types import EventSink, ToolReturned
 from agentrt.filters.base import (
@@ -59,8 +60,10 @@ class Calls:
     """A call that failed for want of something waits for a person to say what next."""
 
     clock: Callable[[], float] = time.time
-    _pausing: dict[str, PauseSnapshot] = field(factory=dict, init=False, repr=False)
-    """By run: pauses that were saved by turns that have not ended yet."""
+    _pausing: dict[tuple[str, str], PauseSnapshot] = field(
+        factory=dict, init=False, repr=False
+    )
+    """By conversation and run: saved by turns that have not ended yet."""
 
     async def run(
         self, message: AssistantMessage, context: Context, index: int
@@ -102,6 +105,8 @@ class Calls:
         second_half.batch.had_begun(snapshot.nested)
         try:
             if self.memory is not None:
+                # A process that was killed may have saved the pause and not these.
+                await self.memory.append(context.conversation_id, snapshot.results)
                 known = await self.memory.history(context.conversation_id)
                 account.taken.of_history |= history.call_ids(known)
             ready = await self._decided(resumption, second_half.batch, context)
@@ -115,11 +120,11 @@ class Calls:
 
     def confirm_pause(self, context: Context) -> None:
         """The run ended as paused: its pause stays."""
-        self._pausing.pop(context.run_id, None)
+        self._pausing.pop(_key(context), None)
 
     async def abandon_pause(self, context: Context) -> None:
         """Give up a pause of this run, which ended in another way after all."""
-        snapshot = self._pausing.pop(context.run_id, None)
+        snapshot = self._pausing.pop(_key(context), None)
         if snapshot is None:
             return
         text = history.NOT_STARTED.format(why=STOPPED)
@@ -176,7 +181,7 @@ class Calls:
     async def pause(self, snapshot: PauseSnapshot) -> None:
         """Save a pause; until the turn has ended it may still be given up."""
         await self.pauses.save(snapshot)
-        self._pausing[snapshot.run_id] = snapshot
+        self._pausing[snapshot.conversation_id, snapshot.run_id] = snapshot
 
     def _second_half(
         self, message: AssistantMessage, context: Context, index: int
@@ -216,29 +221,42 @@ class Calls:
             assert interrupt.result is not None
             batch.keep_failure(interrupt.call, interrupt.result)
         judged = [await self.gate.admit(call, context) for call in answered.approved]
-        judged.extend(self._going_on(snapshot, answered.nested))
         self._note(snapshot, answers, judged, context)
+        judged.extend(
+            [
+                await self._going_on(snapshot.nested.get(call.id), own, call, context)
+                for call in snapshot.message.tool_calls
+                if (own := answered.nested.get(call.id)) is not None
+            ]
+        )
         for each in judged:
             if isinstance(each, Refused):
                 batch.refuse(each)
-        return [
-            evolve(each, edited=each.call.id in answered.edited or each.edited)
+        order = [call.id for call in snapshot.message.tool_calls]
+        ready = [
+            evolve(each, edited=each.edited or each.call.id in answered.edited)
             for each in judged
             if isinstance(each, ToolRequest)
         ]
+        return sorted(ready, key=lambda each: order.index(each.call.id))
 
-    def _going_on(
-        self, snapshot: PauseSnapshot, nested: Mapping[str, Mapping[str, Decision]]
-    ) -> Iterable[ToolRequest | Refused]:
-        """Calls whose subagents were answered: they were let run before."""
-        for call in snapshot.message.tool_calls:
-            if call.id in nested:
-                checked = self.gate.check(call)
-                if isinstance(checked, ToolRequest):
-                    state = snapshot.nested.get(call.id)
-                    going_on = Nested(answers=nested[call.id], state=state)
-                    checked = evolve(checked, nested=going_on)
-                yield checked
+    async def _going_on(
+        self,
+        suspended: Suspended | None,
+        answers: Mapping[str, Decision],
+        call: ToolCall,
+        context: Context,
+    ) -> ToolRequest | Refused:
+        """A call whose subagent was answered: it was let run before, as it is here."""
+        if suspended is None:
+            return Refused(call=call, text="error: this call was never begun")
+        judged = await self.gate.admit(suspended.call, context)
+        if isinstance(judged, Refused):
+            return judged
+        if judged.tool.nested is None:
+            return Refused(call=call, text="error: its tool runs no subagents any more")
+        nested = Nested(answers=answers, state=suspended.state)
+        return evolve(judged, nested=nested, edited=suspended.edited)
 
     def _note(
         self,
@@ -257,8 +275,12 @@ class Calls:
     def _is_too_late(self, snapshot: PauseSnapshot) -> bool:
         # The one place where wall-clock times are compared: between them lie processes,
         # and nothing else goes on from one to the next.
-        limit = self.gate.human_seconds
-        return limit is not None and self.clock() - snapshot.paused_at > limit
+        limit, began = self.gate.human_seconds, snapshot.paused_at
+        return limit is not None and began > 0 and self.clock() - began > limit
+
+
+def _key(context: Context) -> tuple[str, str]:
+    return context.conversation_id, context.run_id
 
 
 def without_answers(snapshot: PauseSnapshot, text: str) -> Sequence[ToolMessage]:

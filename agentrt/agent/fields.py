@@ -8,8 +8,10 @@ from attrs import Attribute, define
 from agentrt.agent.approval import ApprovalPolicy
 from agentrt.agent.approvers import Approval
 from agentrt.core.context import Context, Slot
-from agentrt.core.errors import SessionBusyError
+from agentrt.core.errors import InputError, SessionBusyError
+from agentrt.core.history import find_history_faults
 from agentrt.core.ids import new_id
+from agentrt.core.messages import Message
 from agentrt.events.types import EventSink
 from agentrt.filters.base import Filter
 from agentrt.stores.base import ChatMemory, whole_memory
@@ -19,6 +21,7 @@ from agentrt.tools.registry import ToolRegistry
 __all__ = [
     "Occupied",
     "all_slots",
+    "checked_input",
     "new_context",
     "no_memory_filter",
     "not_below_0",
@@ -89,18 +92,31 @@ def new_context(
     )
 
 
+def checked_input(messages: Sequence[Message]) -> Sequence[Message]:
+    """Input that leaves the history valid.
+
+    Raises:
+        InputError: a call in it has no result, or a result no call.
+    """
+    faults = find_history_faults(messages)
+    if faults:
+        raise InputError(f"the input cannot be added to a history: {faults[0]}")
+    return messages
+
+
 @define
 class Occupied:
     """One turn of a conversation at a time."""
 
     _busy: dict[str, str]
     _conversation_id: str
+    _run_id: str = "a turn"
 
     def __enter__(self) -> None:
         running = self._busy.get(self._conversation_id)
         if running is not None:
             raise SessionBusyError(self._conversation_id, running)
-        self._busy[self._conversation_id] = "a turn"
+        self._busy[self._conversation_id] = self._run_id
 
     def __exit__(self, *_: object) -> None:
         del self._busy[self._conversation_id]

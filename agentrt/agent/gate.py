@@ -128,17 +128,20 @@ class Gate:
                 reason=ruling.reason,
                 call=request.call,
             )
-        judged = self._decided(request, decision)
+        judged = await self._decided(request, decision, context)
         self.approval.note(request.call, decision, context)
         return judged
 
-    def _decided(self, request: ToolRequest, decision: Decision) -> Judged:
+    async def _decided(
+        self, request: ToolRequest, decision: Decision, context: Context
+    ) -> Judged:
         """What an approver's word comes to. Only an approval runs a tool."""
         match decision:
             case Approve(arguments=None):
                 return _run(request)
             case Approve(arguments=arguments) if arguments is not None:
-                edited = self.check(evolve(request.call, arguments=arguments))
+                call = evolve(request.call, arguments=arguments)
+                edited = await self.admit(call, context)
                 if isinstance(edited, Refused):
                     return edited
                 return _run(evolve(edited, edited=True))

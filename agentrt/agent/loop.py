@@ -19,7 +19,8 @@ from agentrt.core.chat import ChatRequest, ChatResponse
 from agentrt.core.context import STOP_KEY, Context
 from agentrt.core.deadlines import Deadlines
 from agentrt.core.errors import AgentRTError
-from agentrt.core.messages import ToolCall, ToolMessage
+from agentrt.core.ids import new_id
+from agentrt.core.messages import Message, ToolCall, ToolMessage, UserMessage
 from agentrt.core.options import DEFAULT_TURN_OPTIONS, TurnOptions
 from agentrt.core.outcomes import Interrupt, TurnOutcome
 from agentrt.events.types import IterationStarted
@@ -94,7 +95,9 @@ class Loop:
         resume = request.resume
         if resume is not None and not resume.used:
             resume.used = True
-            step = await self.calls.resume(resume, context)
+            limit = self.deadlines.iteration_seconds
+            with deadline("iteration", limit, cut="the resumed iteration"):
+                step = await self.calls.resume(resume, context)
         else:
             step = await self._begin(request, context, account)
         index = 0
@@ -117,24 +120,24 @@ class Loop:
         self, request: TurnRequest, context: Context, account: TurnAccount
     ) -> NextIteration:
         """Answer the calls that an earlier turn left open; keep the new messages."""
+        if self.memory is None:
+            return NextIteration(messages=request.messages)
+        opening = _Opening(
+            self.memory, self.calls, context, request.discarded, request.messages
+        )
+        # What the user said is kept, also if the turn is stopped right now.
+        await finish(opening.save, what="keeping what the user said")
+        account.taken.of_history |= history.call_ids(opening.known or ())
+        return NextIteration(messages=opening.messages)
 
-        async def save() -> None:
-            # What the user said is kept, also if the turn is stopped right now.
-            assert self.memory is not None
-            known = await self.memory.history(context.conversation_id)
-            account.taken.of_history |= history.call_ids(known)
-            left = history.unanswered_calls(known)
-            results = [_left_open(call, request.discarded) for call in left]
-            new = [*results, *request.messages]
-            await self.memory.append(context.conversation_id, new)
-            tell_results(results, account.emit)
-            await self.calls.discard_nested(
-                request.discarded, left, context.conversation_id
-            )
-
-        if self.memory is not None:
-            await finish(save, what="keeping what the user said")
-        return NextIteration(messages=request.messages)
+    async def close_open(self, request: TurnRequest, context: Context) -> None:
+        """Answer the calls of a pause that was given up, or that nobody took up."""
+        resume = request.resume
+        left = request.discarded if resume is None else resume.snapshot.interrupts
+        if left and self.memory is not None:
+            kept = () if resume is None else resume.snapshot.results
+            opening = _Opening(self.memory, self.calls, context, left, kept)
+            await finish(opening.save, what="closing a pause")
 
     async def _run_iteration(
         self, request: IterationRequest, context: Context
@@ -221,6 +224,48 @@ def _options(request: TurnRequest, ledger: TurnLedger) -> TurnOptions:
         options = evolve(options, tool_choice=None)
     ledger.begun, ledger.options = True, options
     return options
+
+
+@define
+class _Opening:
+    """What is due before a turn: its save may be repeated where it was cut."""
+
+    _memory: ChatMemory
+    _calls: Calls
+    _context: Context
+    _discarded: Sequence[Interrupt]
+    messages: Sequence[Message]
+    """What is new. A user's gets another id if its own is known: a memory would take it
+    for one that is there."""
+
+    known: Sequence[Message] | None = field(default=None, init=False)
+    """The history before it."""
+
+    _left: Sequence[ToolCall] = field(default=(), init=False)
+    _results: Sequence[ToolMessage] = field(default=(), init=False)
+
+    async def save(self) -> None:
+        conversation_id = self._context.conversation_id
+        if self.known is None:
+            self._read(await self._memory.history(conversation_id))
+        new = [*self._results, *self.messages]
+        await self._memory.append(conversation_id, new)
+        await self._calls.discard_nested(self._discarded, self._left, conversation_id)
+
+    def _read(self, known: Sequence[Message]) -> None:
+        ids = {message.id for message in known}
+        self.known = known
+        self.messages = [
+            evolve(message, id=new_id())
+            if message.id in ids and isinstance(message, UserMessage)
+            else message
+            for message in self.messages
+        ]
+        results = [m for m in self.messages if isinstance(m, ToolMessage)]
+        self._left = history.unanswered_calls([*known, *results])
+        self._results = [_left_open(call, self._discarded) for call in self._left]
+        if self._context.emit is not None:
+            tell_results(self._results, self._context.emit)
 
 
 def _left_open(call: ToolCall, discarded: Sequence[Interrupt]) -> ToolMessage:

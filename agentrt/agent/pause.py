@@ -23,7 +23,7 @@ from agentrt.core.outcomes import (
     Reply,
     Retry,
 )
-from agentrt.core.parts import Content
+from agentrt.core.parts import Content, is_content
 
 __all__ = ["Answered", "apply_answers", "check_answers", "find_snapshot_faults"]
 
@@ -96,6 +96,8 @@ def _interrupt_faults(
         if each.parent_call_id:
             if not each.id.startswith(f"{each.parent_call_id}/"):
                 yield f"interrupt {each.id!r} is of another call"
+            if each.parent_call_id not in snapshot.nested:
+                yield f"call {each.parent_call_id!r} runs no subagent"
             continue
         if (each.call.id, each.call.name) != (each.id, calls.get(each.id)):
             yield f"interrupt {each.id!r} asks about another call"
@@ -141,12 +143,27 @@ def check_answers(
                 f"interrupt {id_!r} is of kind {known[id_].kind!r} and takes {names}, "
                 f"got {type(decision).__name__}"
             )
-        if isinstance(decision, Reply) and not decision.content:
-            raise AnswerError(f"the reply to {id_!r} says nothing")
+        if fault := _form_fault(decision):
+            raise AnswerError(f"the answer to {id_!r} {fault}")
         if isinstance(decision, Approve) and decision.arguments is not None:
             edited = evolve(call, arguments=decision.arguments)
             if (fault := check(known[id_], edited)) is not None:
                 raise AnswerError(f"edited arguments for {call.name!r}: {fault}")
+
+
+def _form_fault(decision: Any) -> str | None:
+    """What is wrong with the form of an answer, which no type has checked."""
+    match decision:
+        case Reply(content=content) if not content:
+            return "says nothing"
+        case Reply(content=content) if not is_content(content):
+            return f"is {str(content)[:80]!r}, expected a text or parts"
+        case Approve(arguments=arguments) if not isinstance(arguments, Mapping | None):
+            return f"gives the arguments {str(arguments)[:80]!r}, expected an object"
+        case Deny(reason=reason) if not isinstance(reason, str):
+            return f"gives the reason {str(reason)[:80]!r}, expected a text"
+        case _:
+            return None
 
 
 def apply_answers(snapshot: PauseSnapshot, answers: Mapping[str, Decision]) -> Answered:
@@ -167,7 +184,7 @@ def apply_answers(snapshot: PauseSnapshot, answers: Mapping[str, Decision]) -> A
     no = [(each, d) for each, d in said if isinstance(d, Deny)]
     return Answered(
         approved=tuple(_approved(each.call, d) for each, d in go),
-        edited=frozenset(each.id for each, d in go if _arguments(d) is not None),
+        edited=frozenset(each.id for each, d in go if _is_edited(each, d)),
         retried=tuple(each for each, _ in go if each.result is not None),
         denied=tuple((each.call, d.reason) for each, d in no if each.result is None),
         failed=tuple(each for each, _ in no if each.result is not None),
@@ -183,6 +200,13 @@ def _clear(interrupt: Interrupt, answer: Any) -> Decision:
     if isinstance(answer, ALLOWED[interrupt.kind]):
         return answer
     return Deny(reason="no clear answer was given")
+
+
+def _is_edited(interrupt: Interrupt, decision: Decision) -> bool:
+    """Whether the call has other arguments than the model gave it, now or before."""
+    result = interrupt.result
+    before = result is not None and result.edited_arguments is not None
+    return before or _arguments(decision) is not None
 
 
 def _arguments(decision: Decision) -> Mapping[str, Any] | None:

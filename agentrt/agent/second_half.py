@@ -86,10 +86,17 @@ class SecondHalf:
             )
             for each in held
         )
-        for call_id, suspended in self.batch.suspended.items():
-            self.asked.extend(_nested(call_id, each) for each in suspended.interrupts)
+        self.asked.extend(self._nested_questions())
         if self.asked:
             self.paused = await self._pause()
+
+    def _nested_questions(self) -> Sequence[Interrupt]:
+        """What subagents ask, as questions of this turn."""
+        return [
+            _nested(call_id, each)
+            for call_id, suspended in self.batch.suspended.items()
+            for each in suspended.interrupts
+        ]
 
     async def end(self, calls: Sequence[ToolCall], why: str) -> None:
         """Keep what came of `calls`, however it ended; a plain answer for the rest."""
@@ -107,7 +114,7 @@ class SecondHalf:
             if lost:  # whether it was saved before the cut is not known
                 await self.pauses.discard(conversation_id)
             if self.paused is None:  # subagents that were answered may not have run
-                questions = [*self.answered, *self.asked]
+                questions = [*self.answered, *self._nested_questions()]
                 tools = self.client.tools
                 await discard_nested(tools, questions, calls, conversation_id)
 
@@ -138,6 +145,7 @@ class SecondHalf:
         calls = (*account.ledger.calls, *(each.record for each in ended))
         results = [*self.earlier, *(storable(each.message) for each in ended)]
         order = [call.id for call in self.message.tool_calls]
+        known = {each.id for each in results}
         snapshot = PauseSnapshot(
             id=new_id(),
             conversation_id=context.conversation_id,
@@ -147,12 +155,12 @@ class SecondHalf:
             interrupts=tuple(
                 sorted(self.asked, key=lambda each: order.index(each.call_id))
             ),
-            transcript=tuple(account.ledger.kept),
+            transcript=tuple(m for m in account.ledger.kept if m.id not in known),
             values=self._storable(account.ledger.values),
             index=self.index,
             remaining=account.remaining,
             calls=calls,
-            nested={id_: each.state for id_, each in self.batch.suspended.items()},
+            nested=self.batch.nested(),
             options=_storable_options(account.options),
             paused_at=self.clock(),
         )
@@ -219,4 +227,8 @@ def _storable_options(options: TurnOptions) -> TurnOptions:
     """Without what is no data, as a `RetryPolicy`."""
     given = options.options
     kept = {key: value for key, value in given.items() if is_json(value)}
-    return options if len(kept) == len(given) else evolve(options, options=kept)
+    if len(kept) == len(given):
+        return options
+    lost = sorted(given.keys() - kept.keys())
+    logger.warning("options %r are no data, which no pause can keep: lost", lost)
+    return evolve(options, options=kept)

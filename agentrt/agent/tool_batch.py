@@ -7,6 +7,7 @@ batch, each call then has exactly one result: what it returned, "was not started
 """
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -20,8 +21,8 @@ from agentrt.agent.gate import Refused
 from agentrt.core.context import Context, is_framework_key
 from agentrt.core.history import CUT, NOT_STARTED, denied_text, synthetic_result
 from agentrt.core.messages import ToolCall, ToolMessage
-from agentrt.core.outcomes import CallRecord, CallStatus
-from agentrt.core.parts import Content
+from agentrt.core.outcomes import CallRecord, CallStatus, Suspended
+from agentrt.core.parts import Content, is_content
 from agentrt.events.types import Event, ToolReturned
 from agentrt.filters.base import ToolRequest
 from agentrt.scopes import only_leaf
@@ -29,6 +30,10 @@ from agentrt.tools.base import ToolResult, ToolSuspended
 from agentrt.tools.failures import result_of_failure
 
 __all__ = ["Ended", "ToolBatch", "is_json", "storable"]
+
+logger = logging.getLogger(__name__)
+
+NO_CONTENT = "error: the tool ran, but its result is no text and no parts"
 
 
 @frozen(kw_only=True)
@@ -88,6 +93,17 @@ class ToolBatch:
                         await ended.wait()
         except BaseExceptionGroup as group:
             raise only_leaf(group) from None
+
+    def nested(self) -> Mapping[str, Suspended]:
+        """By call: those that wait for people, as they ran."""
+        return {
+            call_id: Suspended(
+                call=self._requests[call_id].call,
+                edited=self._requests[call_id].edited,
+                state=each.state,
+            )
+            for call_id, each in self.suspended.items()
+        }
 
     def had_begun(self, call_ids: Iterable[str]) -> None:
         """These calls were begun before a pause, and go on."""
@@ -172,12 +188,15 @@ class ToolBatch:
         raise AssertionError("the count has no end")
 
     def _from_result(self, call: ToolCall, result: ToolResult) -> Ended:
+        if not is_content(result.content):
+            logger.error("tool %r gave no text and no parts", call.name)
+            result = ToolResult(content=NO_CONTENT, is_error=True)
         status: CallStatus = "error" if result.is_error else "ok"
         # An error writes nothing, save what a filter counts of it.
         writes = {
             key: value
             for key, value in result.writes.items()
-            if not result.is_error or is_framework_key(key)
+            if isinstance(key, str) and (not result.is_error or is_framework_key(key))
         }
         message = ToolMessage(
             call_id=call.id,

@@ -69,6 +69,7 @@ from agentrt.core.errors import (
     UnknownAgentError,
     deadline_of,
     describe,
+    public_words,
 )
 from agentrt.core.history import (
     ABANDONED,
@@ -121,6 +122,7 @@ from agentrt.core.outcomes import (
     Reply,
     Retry,
     RunAudit,
+    Suspended,
     TurnCancelled,
     TurnCompleted,
     TurnFailed,
@@ -135,6 +137,7 @@ from agentrt.core.parts import (
     TextPart,
     file_part,
     image_part,
+    is_content,
     text_of,
 )
 
@@ -204,6 +207,7 @@ __all__ = [
     "SessionStateError",
     "Slot",
     "SnapshotError",
+    "Suspended",
     "SystemMessage",
     "TextDelta",
     "TextPart",
@@ -235,6 +239,7 @@ __all__ = [
     "from_json",
     "image_part",
     "is_assistant",
+    "is_content",
     "is_framework_key",
     "is_system",
     "is_tool",
@@ -246,6 +251,7 @@ __all__ = [
     "new_id",
     "parse_arguments",
     "plain",
+    "public_words",
     "read_message",
     "result_id",
     "role_of",

@@ -130,6 +130,9 @@ def _register_union(converter: cattrs.Converter, union: Any) -> None:
         return converter.structure(rest, members[name])
 
     def unstructure(value: Any) -> Any:
+        if type(value) not in members.values():
+            names = ", ".join(members)
+            raise ValueError(f"{str(value)[:80]!r} is none of {names}")
         return {TAG: type(value).__name__, **converter.unstructure(value)}
 
     converter.register_structure_hook_func(lambda type_: type_ == union, structure)

@@ -66,6 +66,7 @@ __all__ = [
     "UnknownAgentError",
     "deadline_of",
     "describe",
+    "public_words",
 ]
 
 
@@ -332,6 +333,16 @@ def deadline_of(error: BaseException) -> str:
             return error.deadline
         case _:
             return ""
+
+
+def public_words(error: BaseException) -> str:
+    """What readers may be told of an error: the words of ours, else its class's name.
+
+    Words of errors that are not ours may hold a secret.
+    """
+    if isinstance(error, AgentRTError):
+        return describe(error)
+    return type(error).__name__
 
 
 def describe(error: BaseException) -> str:

@@ -29,6 +29,7 @@ __all__ = [
     "Reply",
     "Retry",
     "RunAudit",
+    "Suspended",
     "TurnCancelled",
     "TurnCompleted",
     "TurnFailed",
@@ -206,6 +207,20 @@ TurnOutcome: TypeAlias = TurnCompleted | TurnPaused | TurnCancelled | TurnFailed
 """Closed union."""
 
 
+@frozen(kw_only=True)
+class Suspended:
+    """A call that was let run, and that waits for people."""
+
+    call: ToolCall
+    """As it ran."""
+
+    edited: bool = False
+    """Whether who approved it had changed the arguments."""
+
+    state: Any = None
+    """What its tool left. JSON."""
+
+
 SNAPSHOT_VERSION: Final = 2
 """Version 1 had approvals alone, and neither options nor a time."""
 
@@ -242,8 +257,8 @@ class PauseSnapshot:
     calls: Sequence[CallRecord] = ()
     """What ran in the turn so far."""
 
-    nested: Mapping[str, Any] = field(factory=dict)
-    """By call: what a tool that runs a subagent left with the pause. JSON."""
+    nested: Mapping[str, Suspended] = field(factory=dict)
+    """By call: those that run a subagent, and go on when it is answered."""
 
     options: TurnOptions = DEFAULT_TURN_OPTIONS
     paused_at: float = 0.0

@@ -24,6 +24,7 @@ __all__ = [
     "TextPart",
     "file_part",
     "image_part",
+    "is_content",
     "text_of",
 ]
 
@@ -93,6 +94,14 @@ Part: TypeAlias = TextPart | FilePart | NativePart
 
 Content: TypeAlias = str | Sequence[Part]
 """What a message says: plain text, or parts in order."""
+
+
+def is_content(value: Any) -> bool:
+    """Whether this is what a message may say: a text, or parts."""
+    if isinstance(value, str):
+        return True
+    parts = (TextPart, FilePart, NativePart)
+    return isinstance(value, list | tuple) and all(isinstance(p, parts) for p in value)
 
 
 def text_of(content: Content) -> str:

@@ -15,6 +15,7 @@ import trio
 from attrs import define, field
 
 from agentrt.agent.agent import Agent
+from agentrt.agent.fields import checked_input
 from agentrt.core.errors import (
     AgentRTError,
     RuntimeClosedError,
@@ -39,7 +40,6 @@ from agentrt.runtime.session import Session, SessionStatus
 from agentrt.runtime.subscriptions import Subscription
 from agentrt.runtime.taking import (
     Taking,
-    checked_input,
     fresh_ids,
     open_pause,
     open_questions,

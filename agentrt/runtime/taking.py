@@ -9,8 +9,7 @@ import trio
 from attrs import define, evolve, field
 
 from agentrt.agent.agent import Agent
-from agentrt.core.errors import InputError, SnapshotError
-from agentrt.core.history import find_history_faults
+from agentrt.core.errors import SnapshotError
 from agentrt.core.ids import new_id
 from agentrt.core.messages import RESULT_SUFFIX, Message, UserMessage
 from agentrt.core.outcomes import Interrupt, PauseSnapshot
@@ -18,7 +17,7 @@ from agentrt.runtime.run import Run
 from agentrt.runtime.session import Session
 from agentrt.scopes import CLEANUP_SECONDS
 
-__all__ = ["Taking", "checked_input", "fresh_ids", "open_pause", "open_questions"]
+__all__ = ["Taking", "fresh_ids", "open_pause", "open_questions"]
 
 logger = logging.getLogger(__name__)
 
@@ -74,18 +73,6 @@ async def open_questions(agent: Agent, conversation_id: str) -> Sequence[Interru
         logger.error("%s", error)
         return ()
     return () if pause is None else pause.interrupts
-
-
-def checked_input(messages: Sequence[Message]) -> Sequence[Message]:
-    """Input that leaves the history valid.
-
-    Raises:
-        InputError: a call in it has no result, or a result no call.
-    """
-    faults = find_history_faults(messages)
-    if faults:
-        raise InputError(f"the input cannot be added to a history: {faults[0]}")
-    return messages
 
 
 def fresh_ids(messages: Sequence[Message], session: Session) -> Sequence[Message]:

@@ -71,7 +71,7 @@ def fails(request: ToolRequest, context: Context) -> Ruling:
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        (fails, "'rules'"),
+        (fails, "KeyError"),
         (lambda request, context: None, "it gave None, expected a Ruling"),
         (lambda request, context: True, "it gave True, expected a Ruling"),
     ],

@@ -48,8 +48,8 @@ def check(interrupt: Interrupt, call: ToolCall) -> str | None:
             {"a": Retry(), "b": Approve()},
             "'a' is of kind 'approval' and takes Approve, Reply, Deny, got Retry",
         ),
-        ({"a": Reply(content=""), "b": Deny()}, "the reply to 'a' says nothing"),
-        ({"a": Reply(content=()), "b": Deny()}, "the reply to 'a' says nothing"),
+        ({"a": Reply(content=""), "b": Deny()}, "the answer to 'a' says nothing"),
+        ({"a": Reply(content=()), "b": Deny()}, "the answer to 'a' says nothing"),
         (
             {"a": Approve(arguments={"n": 3}), "b": Deny()},
             "edited arguments for 'add': n must be 2",

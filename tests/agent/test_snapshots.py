@@ -312,7 +312,8 @@ async def test_live_objects_of_the_agent_come_again_after_a_pause(
     assert snapshot_from_json(snapshot_to_json(snapshot)) == snapshot
     assert snapshot.options.options == {"seed": 1}
     assert [record.message for record in caplog.records] == [
-        "value 'live' is of type object, which no pause can keep: lost"
+        "value 'live' is of type object, which no pause can keep: lost",
+        "options ['retry'] are no data, which no pause can keep: lost",
     ]
     await made.resume("c", {"d": Approve()})
     assert seen == [{"db": connection, "n": 1}]

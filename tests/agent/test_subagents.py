@@ -554,6 +554,8 @@ class World:
     """A turn that fans out to three, one of which asks."""
 
     memory: InMemoryChatMemory = field(factory=InMemoryChatMemory)
+    pauses: InMemoryPauseStore = field(factory=InMemoryPauseStore)
+    asked_below: InMemoryPauseStore = field(factory=InMemoryPauseStore)
     below: InMemoryChatMemory = field(factory=InMemoryChatMemory)
     deleter: Deleter = field(factory=Deleter)
     log: list[str] = field(factory=list)
@@ -577,6 +579,7 @@ class World:
             "done",
             tools=[fan_out_tool(helper, subagents=self.subagents)],
             memory=self.memory,
+            pauses=self.pauses,
         )
         paused = await made.run("go", conversation_id="c")
         assert isinstance(paused, TurnPaused)
@@ -585,11 +588,12 @@ class World:
     async def check(self) -> None:
         assert self.log.count("start") == self.log.count("settle")
         history = await self.memory.history("c")
-        assert find_history_faults(history, open_calls=["f"]) == []
+        waits = await self.pauses.load("c") is not None
+        open_calls = ["f"] if waits else []
+        assert find_history_faults(history, open_calls=open_calls) == []
         assert len(self.deleter.deleted) <= 1
-        waits = not any(isinstance(m, ToolMessage) for m in history)
-        left = set(self.below._histories)
-        assert left <= ({"c/f/1"} if waits else set()), f"left below: {left}"
+        left = set(self.below._histories) | set(self.asked_below._pauses)
+        assert left == ({"c/f/1"} if waits else set()), f"left below: {left}"
 
 
 def test_a_fan_out_of_three_survives_a_cancel_anywhere() -> None:

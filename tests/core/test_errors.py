@@ -29,7 +29,9 @@ def test_the_docstring_lists_every_class_and_no_other() -> None:
     words = (errors.__doc__ or "").split()
     listed = [word for word in words if word.endswith("Error")]
     assert sorted(listed) == sorted(cls.__name__ for cls in CLASSES)
-    assert sorted(errors.__all__) == sorted([*listed, "deadline_of", "describe"])
+    assert sorted(errors.__all__) == sorted(
+        [*listed, "deadline_of", "describe", "public_words"]
+    )
 
 
 def test_the_docstring_says_what_may_be_done_about_each_model_error() -> None:

@@ -11,7 +11,7 @@ from agentrt.core.chat import ChatRequest, ChatResponse
 from agentrt.core.context import Context
 from agentrt.core.errors import RateLimitError, ServerError
 from agentrt.core.history import find_history_faults
-from agentrt.core.messages import AssistantMessage, Message, ToolMessage
+from agentrt.core.messages import Message, ToolMessage
 from agentrt.core.outcomes import Approve
 from agentrt.events.types import RunStarted, TerminalEvent
 from agentrt.filters.base import (
@@ -26,7 +26,7 @@ from agentrt.models.chat_model import ProviderModel
 from agentrt.models.retry import RetryPolicy
 from agentrt.providers.base import Provider
 from agentrt.runtime.runtime import Runtime, open_runtime
-from agentrt.stores.in_memory import InMemoryChatMemory
+from agentrt.stores.in_memory import InMemoryChatMemory, InMemoryPauseStore
 from agentrt.testing import Say, ScriptedModel, call, cancel_sweep, check_stream
 from agentrt.tools.base import Tool, tool
 from tests.flow.worlds import RecordingStore
@@ -211,12 +211,21 @@ def test_a_stop_anywhere_ends_the_run_and_not_the_runtime() -> None:
     assert report.runs > 200
 
 
+@hook
+async def _ponder(call: TurnCall) -> AsyncIterator[None]:
+    """Waits on both ways: a pause must survive it, or be given up as a whole."""
+    await trio.sleep(0.1)
+    yield
+    await trio.sleep(0.1)
+
+
 @define
 class Paused:
     """A run that pauses, and is resumed with an approval."""
 
     store: RecordingStore = field(factory=RecordingStore)
     memory: InMemoryChatMemory = field(factory=InMemoryChatMemory)
+    pauses: InMemoryPauseStore = field(factory=InMemoryPauseStore)
     ran: list[str] = field(factory=list)
 
     def agent(self) -> Agent:
@@ -239,18 +248,19 @@ class Paused:
             "done",
         ]
         return Agent(
-            model=ScriptedModel(script), tools=[delete, read], memory=self.memory
+            model=ScriptedModel(script),
+            tools=[delete, read],
+            memory=self.memory,
+            pauses=self.pauses,
+            filters=[Filter(name="ponder", turn=_ponder)],
         )
 
     async def check(self) -> None:
         history = await self.memory.history("c")
-        calls = [
-            each.id
-            for message in history
-            if isinstance(message, AssistantMessage)
-            for each in message.tool_calls
-        ]
-        assert find_history_faults(history, open_calls=calls) == []
+        waiting = await self.pauses.load("c")
+        asked = () if waiting is None else waiting.interrupts
+        open_calls = [interrupt.call_id for interrupt in asked]
+        assert find_history_faults(history, open_calls=open_calls) == []
         assert len(self.ran) == len(set(self.ran)), "a call ran twice"
         assert set(self.ran) <= _kept(history), "the result of a tool is forgotten"
         check_stream(self.store.everything)

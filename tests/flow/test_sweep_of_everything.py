@@ -13,11 +13,12 @@ from attrs import define, field
 
 from agentrt.agent.agent import Agent
 from agentrt.agent.approvers import Approval, Breaker, Question
+from agentrt.core.chat import ChatRequest
 from agentrt.core.context import Context
 from agentrt.core.deadlines import Deadlines
 from agentrt.core.errors import QuotaExceededError, RateLimitError, ToolError
 from agentrt.core.history import find_history_faults
-from agentrt.core.messages import Message, ToolMessage, tool_calls_of
+from agentrt.core.messages import Message, ToolMessage
 from agentrt.core.outcomes import (
     Approve,
     Decision,
@@ -28,6 +29,7 @@ from agentrt.core.outcomes import (
     TurnPaused,
 )
 from agentrt.events.types import RunStarted, TerminalEvent
+from agentrt.filters.base import Filter
 from agentrt.filters.logging import chat_logging_filter, tool_logging_filter
 from agentrt.filters.validation import validation_filter
 from agentrt.models.admission import AdmissionPool
@@ -38,7 +40,7 @@ from agentrt.runtime.runtime import open_runtime
 from agentrt.stores.in_memory import InMemoryChatMemory, InMemoryPauseStore
 from agentrt.testing import Say, ScriptedModel, call, cancel_sweep, check_stream
 from agentrt.tools.base import Tool, tool
-from tests.flow.test_cancel_sweep import ScriptedProvider
+from tests.flow.test_cancel_sweep import ScriptedProvider, _ponder
 from tests.flow.worlds import RecordingStore
 
 
@@ -93,6 +95,13 @@ class World:
 
         return [delete, flaky, save, Tool(name="pick")]
 
+    async def ask_too(self) -> None:
+        """Somebody else who uses the only permit of the first model."""
+        other = model("first", self.pool, Say(text="x", delay_seconds=0.3), "y")
+        for _ in range(2):
+            context = Context(conversation_id="other", on_delta=lambda delta: None)
+            await other.call(ChatRequest(), context)
+
     async def approve(self, question: Question) -> Decision | None:
         await trio.sleep(0.1)
         return Approve() if question.request.call.id.startswith("ok") else None
@@ -120,6 +129,7 @@ class World:
             filters=[
                 chat_logging_filter(),
                 tool_logging_filter(),
+                Filter(name="ponder", turn=_ponder),
                 validation_filter(_is_final),
             ],
             **options,
@@ -131,8 +141,7 @@ class World:
         history = await self.memory.history("c")
         waiting = await self.pauses.load("c")
         asked = [] if waiting is None else [each.id for each in waiting.interrupts]
-        calls = [c.id for m in history for c in tool_calls_of(m)]
-        assert find_history_faults(history, open_calls=calls) == []
+        assert find_history_faults(history, open_calls=asked) == []
         answered = _answered(history)
         assert not answered & set(asked), "an open question has a result"
         kept = _answered([m for m in history if _is_real(m)])
@@ -165,7 +174,11 @@ def test_a_turn_with_everything_survives_a_cancel_anywhere() -> None:
             "a draft",
             Say(text=["the ", "final"], delay_seconds=0.1),
         )
-        async with open_runtime(agent, events=world.store) as runtime:
+        async with (
+            open_runtime(agent, events=world.store) as runtime,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(world.ask_too)
             run = await runtime.start_run("c", "go")
             outcome = await run.wait()
             assert isinstance(outcome, TurnCompleted)
