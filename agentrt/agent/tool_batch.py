@@ -8,7 +8,8 @@ batch, each call then has exactly one result: what it returned, "was not started
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from typing import Any
@@ -158,17 +159,46 @@ class ToolBatch:
             tool_returned=partial(self._returned.__setitem__, call.id),
             nested=request.nested,
         )
+        with self._stoppable(call.id) as scope:
+            await self._finish_one(request, context)
+        if scope.cancelled_caught and call.id not in self.suspended:
+            self._answer_stopped(call)
+        ended.set()
+
+    async def _finish_one(self, request: ToolRequest, context: Context) -> None:
+        call = request.call
         try:
             result = await self._invoke_with_retry(request, context)
         except ToolSuspended as suspended:
             self.suspended[call.id] = suspended
-            ended.set()
             return
         if self._holds_failures and result.failure == "environment":
             self.held[call.id] = self._from_result(call, result)
         else:
             self._end(self._from_result(call, result))
-        ended.set()
+
+    @contextmanager
+    def _stoppable(self, call_id: str) -> Iterator[trio.CancelScope]:
+        """A scope by which somebody may stop this call and no other."""
+        running = self._context.running_calls
+        with trio.CancelScope() as scope:
+            if running is None:
+                yield scope
+                return
+            running[call_id] = scope
+            try:
+                yield scope
+            finally:
+                running.pop(call_id, None)
+
+    def _answer_stopped(self, call: ToolCall) -> None:
+        if call.id in self._ended:
+            return
+        returned = self._returned.get(call.id)
+        if returned is not None:
+            self._end(self._from_result(call, returned))
+        else:
+            self.answer(call, "cut", CUT.format(why="somebody stopped it"))
 
     async def _invoke_with_retry(
         self, request: ToolRequest, context: Context

@@ -5,7 +5,14 @@ barrier of the batch `fold_writes` puts them together, in call order and not in 
 order of completion, so that the same calls always give the same state.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Container,
+    Iterable,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from typing import Any, Final, TypeAlias
 
 from attrs import field, frozen
@@ -85,6 +92,10 @@ class Context:
     tool_returned: Callable[[Any], None] | None = field(default=None, repr=False)
     """Where a tool's result is told as soon as there is one, before any hook sees it: a
     stop in a hook must not lose it."""
+
+    running_calls: MutableMapping[str, Any] | None = field(default=None, repr=False)
+    """By call: the `trio.CancelScope` of each that runs. Cancelling one stops that call
+    alone, and the model is told so."""
 
     thread_limiter: Any = field(default=None, repr=False)
     """A `trio.CapacityLimiter` for tools that are not async; None is Trio's own."""

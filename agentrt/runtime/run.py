@@ -66,6 +66,11 @@ class Run:
     calls: dict[str, CallRecord] = field(factory=dict, init=False, repr=False)
     """What came back so far, by call id."""
 
+    running_calls: dict[str, trio.CancelScope] = field(
+        factory=dict, init=False, repr=False
+    )
+    """The tool calls that run now: see `Runtime.stop_call`."""
+
     asked: set[str] = field(factory=set, init=False, repr=False)
     """Ids of the calls that are this run's: others are an earlier turn's."""
 

@@ -157,6 +157,15 @@ class Runtime:
             return False
         return session.stop(reason)
 
+    def stop_call(self, conversation_id: str, call_id: str) -> bool:
+        """Stop one tool call of the run in flight; the turn goes on.
+
+        The model reads that it was stopped and may have had effects, unless it has
+        already returned. False if no such call runs.
+        """
+        session = self._sessions.get(conversation_id)
+        return session is not None and session.stop_call(call_id)
+
     def subscribe(
         self,
         conversation_id: str,

@@ -175,6 +175,7 @@ class Session:
             taken_ids=self._grammar.used_ids,
             leave_behind=run.leftovers.append,
             thread_limiter=threads,
+            running_calls=run.running_calls,
         )
 
     def stop(self, reason: str) -> bool:
@@ -183,6 +184,14 @@ class Session:
             return False
         if self.phase is Phase.RUNNING:
             self._go(Action.STOP)
+        return True
+
+    def stop_call(self, call_id: str) -> bool:
+        """Stop one call of the run in flight; False if it does not run."""
+        scope = None if self.run is None else self.run.running_calls.get(call_id)
+        if scope is None or scope.cancel_called:
+            return False
+        scope.cancel(reason="the call was stopped by request")
         return True
 
     def end_run(self, run: Run, outcome: TurnOutcome) -> None:

@@ -147,6 +147,7 @@ async def test_a_run_of_a_runtime_takes_options_too() -> None:
 
 
 async def test_an_open_pause_is_given_up_on_request() -> None:
+    """B58"""
     agent, _ = made(call("fetch", id="f"), "something else")
     await agent.run("go", conversation_id="c")
     assert await agent.discard_pause("c")

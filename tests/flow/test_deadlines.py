@@ -144,7 +144,7 @@ async def test_who_does_not_stream_waits_for_no_first_token(
 async def test_waiting_for_a_permit_is_not_part_of_an_attempt(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """U15: what is limited is the attempt, and not the queue before it."""
+    """What is limited is the attempt, and not the queue before it."""
     model = slow([(4.0, "x")])
     outcomes: list[TurnOutcome] = []
 

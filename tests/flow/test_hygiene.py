@@ -5,6 +5,7 @@ Cited are the numbers of the collection that the tests were written from.
 
 import contextvars
 import logging
+import threading
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from attrs import define, field
 
 from agentrt.agent.agent import Agent
 from agentrt.agent.approval import Ruling, Verdict
+from agentrt.agent.delegation import delegate_tool
 from agentrt.agent.subagents import SubagentLimits, Subagents
 from agentrt.agent.team import team_filter
 from agentrt.core.context import Context
@@ -573,3 +575,53 @@ async def test_an_id_of_another_turns_team_is_nobody() -> None:
     assert interrupt is not None
     with pytest.raises(ToolError, match="no turn is running"):
         await interrupt.run({"agent_id": "helper-1"}, Context(conversation_id="x"))
+
+
+@pytest.mark.parametrize("kind", ["async", "in a thread", "subagent"])
+async def test_one_call_is_stopped_and_the_turn_goes_on(kind: str) -> None:
+    """U15, U10: with a truthful result, and its siblings finish."""
+    done = threading.Event()
+
+    @tool
+    async def hang() -> None:
+        """Hang."""
+        await trio.sleep_forever()
+
+    @tool(name="hang")
+    def hang_in_thread() -> None:
+        """Hang."""
+        done.wait(5)
+
+    hangs = Agent(model=ScriptedModel([Say(before=trio.sleep_forever)]), name="s")
+    stuck: dict[str, Tool] = {
+        "async": hang,
+        "in a thread": hang_in_thread,
+        "subagent": delegate_tool(hangs, name="hang"),
+    }
+    gate = trio.Event()
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        await gate.wait()
+        return "worked"
+
+    batch = [call("hang", id="h", task="x"), call("work", id="w")]
+    agent = Agent(model=ScriptedModel([batch, "done"]), tools=[stuck[kind], work])
+    async with open_runtime(agent) as runtime:
+        run = await runtime.start_run("c", "go")
+        await trio.testing.wait_all_tasks_blocked()
+        assert runtime.stop_call("c", "h")
+        assert not runtime.stop_call("c", "h")
+        await trio.testing.wait_all_tasks_blocked()
+        assert not runtime.stop_call("c", "nobody")
+        gate.set()
+        outcome = await run.wait()
+        done.set()
+        check_stream(runtime._events.ring("c").after(0, limit=1000))
+    assert isinstance(outcome, TurnCompleted)
+    assert results(await agent.history("c")) == [
+        "This call was cut: somebody stopped it. It may have had effects.",
+        "worked",
+    ]
+    assert [each.status for each in outcome.calls] == ["cut", "ok"]

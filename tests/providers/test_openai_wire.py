@@ -48,7 +48,7 @@ def optioned(quirks: Quirks = PLAIN, *, stream: bool = False, **options: Any) ->
 
 
 def test_a_conversation_is_a_list_of_messages_the_system_prompt_first() -> None:
-    """B9"""
+    """B9, B7: neither ids nor what tools wrote are in it."""
     request = ChatRequest(
         system="Be brief.",
         messages=[
