@@ -29,15 +29,13 @@ from agentrt.agent.fields import (
 )
 from agentrt.agent.gate import Gate
 from agentrt.agent.loop import Loop
-from agentrt.agent.pause import check_answers, find_snapshot_faults
+from agentrt.agent.pause_keeper import PauseKeeper
 from agentrt.agent.turn import TurnLedger
 from agentrt.agent.turn_stream import TurnStream, open_stream
 from agentrt.core.context import Context, Slot
 from agentrt.core.deadlines import Deadlines
 from agentrt.core.errors import (
-    NotPausedError,
     SessionPausedError,
-    SnapshotError,
 )
 from agentrt.core.ids import new_id
 from agentrt.core.messages import Message, ToolCall, user_messages, with_edits
@@ -73,12 +71,22 @@ def _make_client(agent: "Agent") -> ChatClient:
     )
 
 
+def _make_keeper(agent: "Agent") -> PauseKeeper:
+    tools, limit = agent.client.tools, agent.deadlines.human_seconds
+    return PauseKeeper(
+        store=agent.pauses,
+        memory=whole_of(agent.memory),
+        tools=tools,
+        gate=Gate(tools, agent.approval, limit),
+    )
+
+
 def _make_calls(agent: "Agent") -> Calls:
     return Calls(
         client=agent.client,
-        gate=Gate(agent.client.tools, agent.approval, agent.deadlines.human_seconds),
+        gate=agent._keeper.gate,
+        keeper=agent._keeper,
         memory=whole_of(agent.memory),
-        pauses=agent.pauses,
         slots=all_slots(agent.filters, agent.slots),
         pause_on_environment=agent.pause_on_environment,
         clock=agent.clock,
@@ -151,6 +159,9 @@ class Agent:
     )
     """The model and the tools within their filters, without the loop."""
 
+    _keeper: PauseKeeper = field(
+        init=False, repr=False, default=Factory(_make_keeper, takes_self=True)
+    )
     _calls: Calls = field(
         init=False, repr=False, default=Factory(_make_calls, takes_self=True)
     )
@@ -235,6 +246,7 @@ class Agent:
                 clear = partial(self.memory.clear, context.conversation_id)
                 # It shields itself.
                 await finish(clear, what="forgetting a turn")  # noqa: ASYNC102
+        assert outcome is not None
         return outcome
 
     async def resume(
@@ -316,10 +328,10 @@ class Agent:
             if not ledger.begun:
                 await self._loop.close_open(request, context)  # noqa: ASYNC102
             if isinstance(outcome, TurnPaused):
-                self._calls.confirm_pause(context)
+                self._keeper.confirm(context)
             else:
                 # A hook may have failed, or answered, around a turn that had paused.
-                await self._calls.abandon_pause(context)  # noqa: ASYNC102
+                await self._keeper.abandon(context)  # noqa: ASYNC102
         assert outcome is not None
         return outcome
 
@@ -333,19 +345,11 @@ class Agent:
             SnapshotError: no turn can go on from what is stored.
             AnswerError: the answers do not fit; the pause stays as it was.
         """
-        snapshot = await self.paused(conversation_id)
-        if snapshot is None:
-            raise NotPausedError(conversation_id)
-        fault = partial(self._calls.fault, snapshot)
-        check_answers(snapshot.interrupts, answers, fault)
-        taken = await self.pauses.take(conversation_id, snapshot.id)
-        if taken is None:
-            raise NotPausedError(conversation_id)
-        return Resumption(snapshot=taken, answers=answers)
+        return await self._keeper.take(conversation_id, answers)
 
     def fault(self, call: ToolCall) -> str | None:
         """What is wrong with a call of one of its tools; None if nothing is."""
-        return self._calls.gate.fault(call)
+        return self._keeper.gate.fault(call)
 
     async def paused(self, conversation_id: str) -> PauseSnapshot | None:
         """What the conversation waits for; None if for nothing.
@@ -353,13 +357,7 @@ class Agent:
         Raises:
             SnapshotError: something is stored that no turn can go on from.
         """
-        snapshot = await self.pauses.load(conversation_id)
-        if snapshot is None:
-            return None
-        faults = find_snapshot_faults(snapshot, conversation_id)
-        if faults:
-            raise SnapshotError(conversation_id, "; ".join(faults))
-        return snapshot
+        return await self._keeper.load(conversation_id)
 
     async def discard_pause(self, conversation_id: str) -> bool:
         """Give up a paused turn: its calls count as not answered; False: none waits.
@@ -370,15 +368,7 @@ class Agent:
             SessionBusyError: a turn of the conversation is running.
         """
         with Occupied(self._busy, conversation_id):
-            try:
-                waiting = await self.paused(conversation_id)
-            except SnapshotError:
-                # Nothing in it is to be trusted: the next turn closes its calls.
-                await self.pauses.discard(conversation_id)
-                return True
-            if waiting is not None:
-                await self._calls.discard(waiting)
-            return waiting is not None
+            return await self._keeper.discard(conversation_id)
 
     async def is_paused(self, conversation_id: str) -> bool:
         """Whether the conversation waits for answers."""
@@ -395,22 +385,8 @@ class Agent:
 
     async def forget(self, conversation_id: str) -> None:
         """`reset` for whoever knows that no turn runs; to its end, though cancelled."""
-
-        async def drop() -> None:
-            try:
-                waiting = await self.paused(conversation_id)
-            except SnapshotError:
-                waiting = None
-            if waiting is not None:
-                calls = waiting.message.tool_calls
-                await self._calls.discard_nested(
-                    waiting.interrupts, calls, conversation_id
-                )
-            await self.pauses.discard(conversation_id)
-            if self.memory is not None:
-                await self.memory.clear(conversation_id)
-
         self.approval.forget(conversation_id)
+        drop = partial(self._keeper.forget, conversation_id)
         await finish(drop, what="forgetting a conversation")
 
     async def history(self, conversation_id: str) -> Sequence[Message]:

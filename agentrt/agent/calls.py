@@ -9,18 +9,19 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from attrs import define, evolve, field
+from attrs import define, evolve
 
 from agentrt.agent.approvers import too_late
 from agentrt.agent.client import ChatClient
 from agentrt.agent.gate import Gate, Refused
 from agentrt.agent.pause import apply_answers
-from agentrt.agent.second_half import SecondHalf, discard_nested
+from agentrt.agent.pause_keeper import STOPPED, PauseKeeper
+from agentrt.agent.second_half import SecondHalf
 from agentrt.agent.tool_batch import ToolBatch
 from agentrt.agent.turn import TurnAccount
 from agentrt.core import history
 from agentrt.core.context import Context, Slot
-from agentrt.core.messages import AssistantMessage, ToolCall, ToolMessage
+from agentrt.core.messages import AssistantMessage, ToolCall
 from agentrt.core.outcomes import (
     CallRecord,
     Decision,
@@ -30,20 +31,17 @@ from agentrt.core.outcomes import (
     PauseSnapshot,
     Suspended,
 )
-from agentrt.events.types import EventSink, ToolReturned
 from agentrt.filters.base import (
     IterationResponse,
     Resumption,
     ToolRequest,
 )
-from agentrt.scopes import finish
-from agentrt.stores.base import ChatMemory, PauseStore
+from agentrt.stores.base import ChatMemory
 
-__all__ = ["STOPPED", "Calls", "tell_results", "without_answer"]
+__all__ = ["Calls"]
 
 logger = logging.getLogger(__name__)
 
-STOPPED = "the run ended first"
 NO_ITERATIONS = "the turn had no iterations left"
 
 
@@ -53,17 +51,13 @@ class Calls:
 
     client: ChatClient
     gate: Gate
+    keeper: PauseKeeper
     memory: ChatMemory | None
-    pauses: PauseStore
     slots: Mapping[str, Slot]
     pause_on_environment: bool = False
     """A call that failed for want of something waits for a person to say what next."""
 
     clock: Callable[[], float] = time.time
-    _pausing: dict[tuple[str, str], PauseSnapshot] = field(
-        factory=dict, init=False, repr=False
-    )
-    """By conversation and run: saved by turns that have not ended yet."""
 
     async def run(
         self, message: AssistantMessage, context: Context, index: int
@@ -118,71 +112,6 @@ class Calls:
             await second_half.end(waiting, STOPPED)  # noqa: ASYNC102
         return second_half.response()
 
-    def confirm_pause(self, context: Context) -> None:
-        """The run ended as paused: its pause stays."""
-        self._pausing.pop(_key(context), None)
-
-    async def abandon_pause(self, context: Context) -> None:
-        """Give up a pause of this run, which ended in another way after all."""
-        snapshot = self._pausing.pop(_key(context), None)
-        if snapshot is None:
-            return
-        text = history.NOT_STARTED.format(why=STOPPED)
-        results = without_answers(snapshot, text)
-        if context.emit is not None:
-            tell_results(results, context.emit)
-        await self._give_up(snapshot, results)
-
-    async def discard(self, snapshot: PauseSnapshot) -> None:
-        """Give up a pause that nobody will answer."""
-        await self._give_up(snapshot, without_answers(snapshot, history.ABANDONED))
-
-    async def _give_up(
-        self, snapshot: PauseSnapshot, results: Sequence[ToolMessage]
-    ) -> None:
-        """Taken first: what somebody else has answered is not given up any more."""
-        taken: list[PauseSnapshot] = []
-
-        async def save() -> None:
-            if not taken:
-                given = await self.pauses.take(snapshot.conversation_id, snapshot.id)
-                taken.extend(() if given is None else (given,))
-            if taken and self.memory is not None:
-                await self.memory.append(snapshot.conversation_id, results)
-            if taken:
-                calls = snapshot.message.tool_calls
-                await self.discard_nested(
-                    snapshot.interrupts, calls, taken[0].conversation_id
-                )
-
-        await finish(save, what="giving up a pause")
-
-    async def discard_nested(
-        self,
-        interrupts: Sequence[Interrupt],
-        calls: Sequence[ToolCall],
-        conversation_id: str,
-    ) -> None:
-        """Let subagents forget what they asked, and nobody will answer."""
-        await discard_nested(self.client.tools, interrupts, calls, conversation_id)
-
-    def fault(
-        self, snapshot: PauseSnapshot, interrupt: Interrupt, call: ToolCall
-    ) -> str | None:
-        """What is wrong with a call that a person edited; None if nothing is."""
-        if not interrupt.parent_call_id:
-            return self.gate.fault(call)
-        names = {each.id: each.name for each in snapshot.message.tool_calls}
-        tool = self.client.tools.find(names.get(interrupt.parent_call_id, ""))
-        if tool is None or tool.nested is None:
-            return "there is no tool any more that runs this subagent"
-        return tool.nested.fault(call)
-
-    async def pause(self, snapshot: PauseSnapshot) -> None:
-        """Save a pause; until the turn has ended it may still be given up."""
-        await self.pauses.save(snapshot)
-        self._pausing[snapshot.conversation_id, snapshot.run_id] = snapshot
-
     def _second_half(
         self, message: AssistantMessage, context: Context, index: int
     ) -> SecondHalf:
@@ -191,10 +120,10 @@ class Calls:
         return SecondHalf(
             client=self.client,
             memory=self.memory,
-            pauses=self.pauses,
+            pauses=self.keeper.store,
             slots=self.slots,
             clock=self.clock,
-            save=self.pause,
+            save=self.keeper.save,
             batch=batch,
             message=message,
             context=context,
@@ -279,32 +208,6 @@ class Calls:
         return limit is not None and began > 0 and self.clock() - began > limit
 
 
-def _key(context: Context) -> tuple[str, str]:
-    return context.conversation_id, context.run_id
-
-
-def without_answers(snapshot: PauseSnapshot, text: str) -> Sequence[ToolMessage]:
-    """What is true of the calls of a pause that nobody will answer."""
-    return [
-        without_answer(call, snapshot.interrupts, text)
-        for call in snapshot.message.tool_calls
-        if call.id in {each.call_id for each in snapshot.interrupts}
-    ]
-
-
-def without_answer(
-    call: ToolCall, interrupts: Sequence[Interrupt], text: str
-) -> ToolMessage:
-    """What is true of a call that waits for these; `text` is of one that never ran."""
-    for each in interrupts:
-        if each.call_id != call.id:
-            continue
-        if each.parent_call_id:
-            return history.synthetic_result(call, history.GIVEN_UP)
-        return each.result or history.synthetic_result(call, text)
-    return history.synthetic_result(call, text)
-
-
 def _record(interrupt: Interrupt) -> CallRecord:
     """The try that failed, of a call that is made again."""
     result = interrupt.result
@@ -316,18 +219,3 @@ def _record(interrupt: Interrupt) -> CallRecord:
         status="error",
         content=result.content,
     )
-
-
-def tell_results(results: Sequence[ToolMessage], emit: EventSink) -> None:
-    """Tell results that no batch has told."""
-    for result in results:
-        emit(
-            ToolReturned(
-                call_id=result.call_id,
-                name=result.name,
-                content=result.content,
-                is_error=result.is_error,
-                synthetic=result.synthetic,
-                status="not_started" if result.synthetic else "error",
-            )
-        )

@@ -47,10 +47,10 @@ def to_approval(
             return value
         case None:
             return Approval()
-        case _ if callable(value):
-            return Approval(policies=(value,))
-        case _:
+        case Sequence():
             return Approval(policies=tuple(value))
+        case _:
+            return Approval(policies=(value,))
 
 
 def no_memory_filter(_: Any, __: Any, filters: Sequence[Filter]) -> None:

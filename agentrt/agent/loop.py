@@ -11,8 +11,14 @@ from typing import Any
 import trio
 from attrs import define, evolve, field
 
-from agentrt.agent.calls import STOPPED, Calls, tell_results, without_answer
+from agentrt.agent.calls import Calls
 from agentrt.agent.client import ChatClient
+from agentrt.agent.pause_keeper import (
+    STOPPED,
+    PauseKeeper,
+    tell_results,
+    without_answer,
+)
 from agentrt.agent.turn import TurnAccount, TurnLedger
 from agentrt.core import history
 from agentrt.core.chat import ChatRequest, ChatResponse
@@ -123,7 +129,7 @@ class Loop:
         if self.memory is None:
             return NextIteration(messages=request.messages)
         opening = _Opening(
-            self.memory, self.calls, context, request.discarded, request.messages
+            self.memory, self.calls.keeper, context, request.discarded, request.messages
         )
         # What the user said is kept, also if the turn is stopped right now.
         await finish(opening.save, what="keeping what the user said")
@@ -136,7 +142,7 @@ class Loop:
         left = request.discarded if resume is None else resume.snapshot.interrupts
         if left and self.memory is not None:
             kept = () if resume is None else resume.snapshot.results
-            opening = _Opening(self.memory, self.calls, context, left, kept)
+            opening = _Opening(self.memory, self.calls.keeper, context, left, kept)
             await finish(opening.save, what="closing a pause")
 
     async def _run_iteration(
@@ -231,7 +237,7 @@ class _Opening:
     """What is due before a turn: its save may be repeated where it was cut."""
 
     _memory: ChatMemory
-    _calls: Calls
+    _keeper: PauseKeeper
     _context: Context
     _discarded: Sequence[Interrupt]
     messages: Sequence[Message]
@@ -250,7 +256,7 @@ class _Opening:
             self._read(await self._memory.history(conversation_id))
         new = [*self._results, *self.messages]
         await self._memory.append(conversation_id, new)
-        await self._calls.discard_nested(self._discarded, self._left, conversation_id)
+        await self._keeper.discard_nested(self._discarded, self._left, conversation_id)
 
     def _read(self, known: Sequence[Message]) -> None:
         ids = {message.id for message in known}
