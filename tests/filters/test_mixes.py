@@ -6,15 +6,23 @@ from typing import Any, Final
 
 import pytest
 import trio
+import trio.testing
 from attrs import define, field
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrt.agent.agent import Agent
 from agentrt.core.chat import ChatRequest
+from agentrt.core.errors import ServerError
 from agentrt.core.history import find_history_faults
 from agentrt.core.messages import AssistantMessage, ToolCall
-from agentrt.core.outcomes import TurnCompleted
+from agentrt.core.outcomes import (
+    Approve,
+    TurnCancelled,
+    TurnCompleted,
+    TurnFailed,
+    TurnPaused,
+)
 from agentrt.events.types import RunStarted, TerminalEvent
 from agentrt.filters.base import Filter, hook
 from agentrt.filters.budget import budget_filter
@@ -106,23 +114,34 @@ class Log:
         )
 
 
-def _model() -> FunctionModel:
-    """Calls tools twice, then a draft, then what was wanted."""
-    rounds = iter(["calls", "calls", "draft"])
+def _model(how: str) -> FunctionModel:
+    """Calls tools twice, then a draft, then what was wanted; or ends otherwise."""
+    rounds = iter(["calls", how, "draft"])
 
-    def answer(request: ChatRequest) -> Any:
+    async def answer(request: ChatRequest) -> Any:
         match next(rounds, "final"):
-            case "calls":
+            case "calls" | "pause" as what:
                 names = ["add", "fail", "add", "nothing"]
+                names += ["ask"] if what == "pause" else []
                 calls = [ToolCall(id="", name=name) for name in names]
                 text = "I look. sk-secret"
                 return AssistantMessage(id="", content=text, tool_calls=tuple(calls))
+            case "error":
+                raise ServerError("down")
+            case "cut":
+                await trio.sleep_forever()
             case "draft":
                 return "a draft"
-            case _:
-                return '{"n": 1}'
+        return '{"n": 1}'
 
     return FunctionModel(answer)
+
+
+@tool(sensitive=True)
+async def ask() -> str:
+    """Ask."""
+    await trio.lowlevel.checkpoint()
+    return "asked"
 
 
 @tool
@@ -139,28 +158,39 @@ async def fail() -> str:
     raise ValueError("no")
 
 
-@given(st.permutations(sorted(MAKERS)), st.integers(0, len(MAKERS)), st.data())
+HOW: Final = st.sampled_from(["calls", "error", "cut", "pause"])
+
+
+@given(st.permutations(sorted(MAKERS)), st.integers(0, len(MAKERS)), HOW, st.data())
 @trio_property
 async def test_any_mix_in_any_order_closes_in_reverse(
-    names: list[str], count: int, data: st.DataObject
+    names: list[str], count: int, how: str, data: st.DataObject
 ) -> None:
+    """Also around a model that fails, a turn that is stopped, and a pause."""
     log, store = Log(), RecordingStore()
     filters = [MAKERS[name]() for name in names[:count]]
     for probe in ("outer", "inner"):
         place = data.draw(st.integers(0, len(filters)))
         filters.insert(place, log.probe(probe))
-    agent = Agent(model=_model(), tools=[add, fail], filters=filters)
+    agent = Agent(model=_model(how), tools=[add, fail, ask], filters=filters)
     async with open_runtime(agent, events=store) as runtime:
         run = await runtime.start_run("c", "add a number")
+        await trio.testing.wait_all_tasks_blocked()
+        runtime.stop("c")
         outcome = await run.wait()
-    assert isinstance(outcome, TurnCompleted)
-    assert outcome.stopped_by in {"", "tool_guard"}
+        if isinstance(outcome, TurnPaused):
+            assert not any(log.stacks.values()), "a layer was left open"
+            answers = {each.id: Approve() for each in outcome.interrupts}
+            outcome = await (await runtime.resume("c", answers)).wait()
+    ends = {"error": TurnFailed, "cut": TurnCancelled}
+    is_stopped = isinstance(outcome, TurnCompleted) and outcome.stopped_by
+    assert isinstance(outcome, ends.get(how, TurnCompleted)) or is_stopped
     assert log.faults == []
     assert not any(log.stacks.values()), "a layer was left open"
     kinds = {name.partition(" ")[2] for name in log.passes}
     assert kinds == {"turn", "iteration", "chat", "tool"}
     check_stream(store.everything)
     events = [envelope.event for envelope in store.everything]
-    assert sum(isinstance(event, RunStarted) for event in events) == 1
-    assert sum(isinstance(event, TerminalEvent) for event in events) == 1
+    starts = sum(isinstance(event, RunStarted) for event in events)
+    assert starts == sum(isinstance(event, TerminalEvent) for event in events)
     assert find_history_faults(await agent.history("c")) == []
