@@ -21,7 +21,7 @@ from agentrt.core.messages import (
     result_id,
     text_of_value,
 )
-from agentrt.core.outcomes import Interrupt
+from agentrt.core.outcomes import Interrupt, InterruptKind
 from agentrt.core.parts import Content, FilePart, NativePart, TextPart, text_of
 from agentrt.events import types as e
 
@@ -186,6 +186,24 @@ APPROVAL_SCHEMA: Final[Json] = {
 }
 
 
+def _choice(*words: str, **more: Json) -> Json:
+    """The form of an answer that is one of these words."""
+    decision = {"type": "string", "enum": list(words)}
+    return {
+        "type": "object",
+        "properties": {"decision": decision, **more},
+        "required": ["decision"],
+    }
+
+
+RESPONSE_SCHEMAS: Final[Mapping[InterruptKind, Json]] = {
+    "approval": APPROVAL_SCHEMA,
+    "external": _choice("reply", "deny", message={"type": "string"}),
+    "environment": _choice("retry", "deny"),
+}
+"""What a client may answer, by the kind of question."""
+
+
 def encode_interrupt(interrupt: Interrupt) -> Json:
     """An open question, for `RUN_FINISHED.outcome`."""
     return {
@@ -193,7 +211,7 @@ def encode_interrupt(interrupt: Interrupt) -> Json:
         "reason": "tool_call",
         "message": interrupt.reason,
         "toolCallId": interrupt.call_id,
-        "responseSchema": APPROVAL_SCHEMA,
+        "responseSchema": RESPONSE_SCHEMAS[interrupt.kind],
         "metadata": {
             "kind": interrupt.kind,
             "toolName": interrupt.call.name,

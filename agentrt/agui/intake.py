@@ -14,7 +14,7 @@ from agentrt.agui.codec import PROTOCOL_VERSION, Dialect
 from agentrt.core.errors import InputError
 from agentrt.core.ids import new_id
 from agentrt.core.messages import UserMessage
-from agentrt.core.outcomes import Approve, Decision, Deny, Reply
+from agentrt.core.outcomes import Approve, Decision, Deny, Reply, Retry
 from agentrt.core.parts import Content, FilePart, Part, TextPart
 
 __all__ = [
@@ -92,6 +92,8 @@ def read_decision(status: Any, payload: Any) -> Decision:
     reason = reason if isinstance(reason, str) else ""
     if word == "reply" and flag is None and reason:
         return Reply(content=reason)
+    if word == "retry" and flag is None:
+        return Retry()
     said = [isinstance(word, str) and word in APPROVALS] if word is not None else []
     said += [flag is True] if flag is not None else []
     if not (said and all(said)):

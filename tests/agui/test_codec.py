@@ -5,12 +5,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrt import Agent, open_runtime, tool
+from agentrt.agent.pause import check_answers
 from agentrt.agui import encode, encode_messages, encode_resync
 from agentrt.agui.codec import Dialect, encode_interrupt
+from agentrt.agui.intake import read_decision
 from agentrt.core.chat import Usage
 from agentrt.core.messages import (
     AssistantMessage,
@@ -31,6 +34,7 @@ from agentrt.testing import (
     scripts,
     trio_property,
 )
+from agentrt.tools.arguments import SchemaChecker
 
 core = pytest.importorskip("ag_ui.core")
 pydantic = pytest.importorskip("pydantic")
@@ -223,6 +227,27 @@ def test_an_interrupt_says_how_to_answer_it() -> None:
     assert out["message"] == "It deletes a file"
     assert out["metadata"]["arguments"] == {"path": "a"}
     assert out["responseSchema"]["required"] == ["approved"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        ("approval", {"approved": True}),
+        ("external", {"decision": "reply", "message": "blue"}),
+        ("external", {"decision": "deny"}),
+        ("environment", {"decision": "retry"}),
+        ("environment", {"decision": "deny"}),
+    ],
+)
+def test_what_an_interrupt_says_can_answer_it_does(
+    kind: Any, answer: dict[str, Any]
+) -> None:
+    """B62: each kind has a schema of its own, and what fits it is taken."""
+    interrupt = evolve(ASK, kind=kind)
+    schema = encode_interrupt(interrupt)["responseSchema"]
+    assert SchemaChecker(schema).faults(answer) == ()
+    decision = read_decision("resolved", answer)
+    check_answers([interrupt], {interrupt.id: decision}, lambda *_: None)
 
 
 @both

@@ -16,7 +16,7 @@ from agentrt.agui.intake import (
 )
 from agentrt.core.errors import InputError
 from agentrt.core.messages import UserMessage
-from agentrt.core.outcomes import Approve, Deny, Reply
+from agentrt.core.outcomes import Approve, Deny, Reply, Retry
 from agentrt.core.parts import FilePart, TextPart
 from agentrt.testing import json_objects, json_values, texts
 
@@ -243,6 +243,8 @@ def test_an_answer_is_a_resume_and_no_new_message() -> None:
         ({"approved": False, "reason": "too late"}, Deny(reason="too late")),
         ({"decision": "deny", "message": "no"}, Deny(reason="no")),
         ({"decision": "reply", "message": "ask Ann"}, Reply(content="ask Ann")),
+        ({"decision": "retry"}, Retry()),
+        ({"decision": "retry", "approved": False}, Deny()),
     ],
 )
 def test_an_answer_that_is_clear(payload: Any, decision: Any) -> None:
