@@ -7,6 +7,7 @@ runs in a process, which is killed. The only door to trio-parallel.
 
 import importlib
 import inspect
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -69,20 +70,33 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 @define
 class _Work:
+    """A function on its way to a thread: it has begun, or it never will."""
+
     function: Callable[[], Any]
-    started: bool = field(default=False, init=False)
-    ended: bool = field(default=False, init=False)
+    _began: bool = field(default=False, init=False)
+    _ended: bool = field(default=False, init=False)
+    _abandoned: bool = field(default=False, init=False)
+    _lock: threading.Lock = field(factory=threading.Lock, init=False, repr=False)
+    """Between the thread that begins and the one that abandons."""
 
     @property
     def is_running(self) -> bool:
-        return self.started and not self.ended
+        return self._began and not self._ended
+
+    def abandon(self) -> None:
+        """From now on it does not begin."""
+        with self._lock:
+            self._abandoned = True
 
     def __call__(self) -> Any:
-        self.started = True
+        with self._lock:
+            if self._abandoned:
+                return None
+            self._began = True
         try:
             return self.function()
         finally:
-            self.ended = True
+            self._ended = True
 
 
 async def run_in_thread(
@@ -90,8 +104,9 @@ async def run_in_thread(
 ) -> Any:
     """Run a function that blocks, in one worker thread of Trio's.
 
-    When it is cancelled, the thread goes on alone and is told to
-    `context.leave_behind`; what it returns or raises then is lost.
+    When it is cancelled, a function that has begun goes on alone and is told to
+    `context.leave_behind`; what it returns or raises then is lost. One that has not
+    begun never does.
     """
     work = _Work(function)
     ended = False
@@ -101,6 +116,7 @@ async def run_in_thread(
         )
         ended = True
     finally:
+        work.abandon()
         if not ended and work.is_running and context.leave_behind is not None:
             leftover = Leftover(name=name, is_running=lambda: work.is_running)
             context.leave_behind(leftover)

@@ -134,6 +134,38 @@ async def test_an_abandoned_thread_is_reported_while_it_runs(gate: Gate) -> None
         await trio.lowlevel.checkpoint()
 
 
+async def test_a_thread_cut_as_it_starts_is_reported_or_never_runs() -> None:
+    """P4: whatever the order of the cancel and the start, each time anew."""
+    limiter = trio.CapacityLimiter(200)
+
+    async def cut(checkpoints: int) -> tuple[list[Leftover], list[str]]:
+        left: list[Leftover] = []
+        ran: list[str] = []
+        release = threading.Event()
+        context = Context(
+            conversation_id="c", leave_behind=left.append, thread_limiter=limiter
+        )
+
+        def work() -> None:
+            ran.append("ran")
+            assert release.wait(REAL_SECONDS)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(run_in_thread, work, name="w", context=context))
+            for _ in range(checkpoints):
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        reported = list(left)
+        release.set()
+        while limiter.borrowed_tokens:
+            await trio.lowlevel.checkpoint()
+        return reported, ran
+
+    for number in range(200):
+        reported, ran = await cut(number % 4)
+        assert len(reported) == len(ran)
+
+
 async def test_the_audit_of_a_stopped_run_names_the_thread(gate: Gate) -> None:
     """P4, P8: the call gets a truthful result, the run says what it left."""
 
