@@ -21,7 +21,7 @@ from agentrt.core.chat import (
 )
 from agentrt.core.context import Context, is_framework_key
 from agentrt.core.deadlines import NO_DEADLINES, Deadlines
-from agentrt.core.errors import ToolError, describe
+from agentrt.core.errors import ToolError, public_words
 from agentrt.core.history import call_ids, mend
 from agentrt.core.ids import new_id
 from agentrt.core.messages import Message, ToolCall, user_messages
@@ -243,7 +243,7 @@ class _ModelCall:
 
     def fail(self, error: BaseException) -> None:
         self._stream.cut()
-        why = "cancelled" if only_cancelled(error) else describe(error)
+        why = "cancelled" if only_cancelled(error) else public_words(error)
         self._emit_finished(error=why)
 
     def _hear(self, delta: Delta) -> None:

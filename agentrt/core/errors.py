@@ -338,11 +338,10 @@ def deadline_of(error: BaseException) -> str:
 def public_words(error: BaseException) -> str:
     """What readers may be told of an error: the words of ours, else its class's name.
 
-    Words of errors that are not ours may hold a secret.
+    Words of errors that are not ours may hold a secret. Of a group, its first leaf.
     """
-    if isinstance(error, AgentRTError):
-        return describe(error)
-    return type(error).__name__
+    error = _first(error)
+    return describe(error) if isinstance(error, AgentRTError) else type(error).__name__
 
 
 def describe(error: BaseException) -> str:
@@ -350,6 +349,11 @@ def describe(error: BaseException) -> str:
 
     Of a group, its first leaf: that is what somebody raised.
     """
+    error = _first(error)
+    return str(error) or type(error).__name__
+
+
+def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return str(error) or type(error).__name__
+    return error

@@ -13,7 +13,7 @@ from attrs import define, evolve, field, frozen
 
 from agentrt.core.chat import ChatRequest, ChatResponse, Delta, FallbackReport
 from agentrt.core.context import Context
-from agentrt.core.errors import ModelError, describe
+from agentrt.core.errors import ModelError, describe, public_words
 from agentrt.core.messages import without_blocks
 from agentrt.events.types import ModelSwitched
 from agentrt.models.base import ChatModel
@@ -99,7 +99,7 @@ class FallbackModel:
                     message_id=context.message_id,
                     from_ref=here,
                     to_ref=there,
-                    error=describe(error),
+                    error=public_words(error),
                     error_code=getattr(error, "code", "internal"),
                 )
             )

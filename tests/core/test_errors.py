@@ -14,6 +14,7 @@ from agentrt.core.errors import (
     SessionPausedError,
     ToolError,
     describe,
+    public_words,
 )
 from agentrt.core.messages import ToolCall
 from agentrt.core.outcomes import Interrupt
@@ -98,3 +99,17 @@ def test_a_paused_session_says_what_waits() -> None:
 def test_an_error_is_never_without_words(error: BaseException, words: str) -> None:
     """B4"""
     assert describe(error) == words
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ToolError("no such file"), "no such file"),
+        (ToolError(""), "ToolError"),
+        (ValueError("postgres://me:secret@db"), "ValueError"),
+        (ExceptionGroup("secret", [OSError("secret")]), "OSError"),
+        (ExceptionGroup("secret", [ToolError("gone")]), "gone"),
+    ],
+)
+def test_only_words_of_ours_are_for_readers(error: BaseException, words: str) -> None:
+    assert public_words(error) == words
