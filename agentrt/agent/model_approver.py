@@ -2,9 +2,11 @@
 
 It is given the call and what the conversation says of it, within budgets, and must
 answer in one strict form. It fails closed: no answer, a late one or a malformed one is
-a denial, and so is a call that is too long to be shown whole.
+a denial, and so is whatever is raised on the way, or a call that is too long to be
+shown whole.
 """
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -14,7 +16,7 @@ from attrs import frozen
 from agentrt.agent.approvers import Approver, Question, canonical
 from agentrt.core.chat import ChatRequest
 from agentrt.core.context import Context
-from agentrt.core.errors import ModelError
+from agentrt.core.errors import AgentRTError, InputError, public_words
 from agentrt.core.json_text import load_json
 from agentrt.core.messages import Message, UserMessage, role_of, tool_calls_of
 from agentrt.core.outcomes import Approve, Decision, Deny
@@ -23,6 +25,8 @@ from agentrt.models.base import ChatModel
 from agentrt.models.estimate import estimate_text
 
 __all__ = ["Evidence", "Judgment", "model_approver", "read_judgment"]
+
+logger = logging.getLogger(__name__)
 
 RISKS: Final = ("low", "medium", "high", "critical")
 AUTHORIZATIONS: Final = ("unknown", "low", "medium", "high")
@@ -91,8 +95,11 @@ def model_approver(
             try:
                 request = await _request(question, shown)
                 judgment = await _ask(model, request, question.context)
-            except (ModelError, ValueError) as error:
-                why = str(error)
+            except Exception as error:  # noqa: BLE001  it must fail closed
+                # An approver that raises has abstained: the next one might approve.
+                why = public_words(error)
+                trace = not isinstance(error, AgentRTError)
+                logger.warning("a model failed to decide: %s", why, exc_info=trace)
         if judgment is None:
             if abstain_on_failure:
                 return None
@@ -110,14 +117,17 @@ async def _ask(model: ChatModel, request: ChatRequest, context: Context) -> Judg
     response = await model.call(request, own)
     if response.usage is not None and context.add_usage is not None:
         context.add_usage(response.usage)
-    return read_judgment(response.message.text)
+    try:
+        return read_judgment(response.message.text)
+    except ValueError as error:
+        raise InputError(str(error)) from None
 
 
 async def _request(question: Question, evidence: Evidence) -> ChatRequest:
     call = question.request.call
     arguments = canonical(call.arguments)
     if estimate_text(arguments) > evidence.argument_tokens:
-        raise ValueError(
+        raise InputError(
             f"its arguments have more than {evidence.argument_tokens} tokens"
         )
     said = _conversation(await question.history(), evidence)

@@ -1,7 +1,8 @@
 """A model as approver: what it is shown, what it allows, and that it fails closed."""
 
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -21,6 +22,11 @@ from agentrt.core.outcomes import Approve, Decision, Deny, TurnCompleted
 from agentrt.filters.base import ToolRequest
 from agentrt.testing import Say, ScriptedModel, call
 from agentrt.tools.base import tool
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    logging.getLogger("agentrt").setLevel(logging.CRITICAL)
 
 
 @tool(sensitive=True)
@@ -46,11 +52,12 @@ async def decide(
     *answers: Any,
     arguments: Any = None,
     said: Sequence[Message] = (),
+    history: Callable[[], Awaitable[Sequence[Message]]] | None = None,
     **options: Any,
 ) -> tuple[Decision | None, ScriptedModel]:
     model = ScriptedModel(answers)
 
-    async def history() -> Sequence[Message]:
+    async def all_said() -> Sequence[Message]:
         await trio.lowlevel.checkpoint()
         return said
 
@@ -62,7 +69,7 @@ async def decide(
         request=request,
         reason="'delete' needs your approval",
         context=Context(conversation_id="c"),
-        history=history,
+        history=history or all_said,
     )
     return await model_approver(model, **options)(question), model
 
@@ -91,6 +98,16 @@ async def test_the_highest_risk_is_set() -> None:
         model_approver(ScriptedModel([]), max_risk="some")
 
 
+def crash(error: Exception) -> Say:
+    """A model that has a bug."""
+
+    async def fail() -> None:
+        await trio.lowlevel.checkpoint()
+        raise error
+
+    return Say(before=fail)
+
+
 FAILURES = [
     "",
     "I allow it.",
@@ -103,6 +120,10 @@ FAILURES = [
     judgment(rationale=7),
     judgment() + judgment(),
     ServerError("down"),
+    crash(KeyError("a bug in the judge")),
+    crash(RuntimeError("sk-SECRET")),
+    crash(MemoryError()),
+    crash(ExceptionGroup("of a nursery", [OSError("sk-SECRET")])),
 ]
 
 
@@ -112,6 +133,37 @@ async def test_whatever_fails_is_a_denial(answer: Any) -> None:
     made, _ = await decide(answer)
     assert isinstance(made, Deny)
     assert made.reason.startswith("the approval of it failed: ")
+    assert "SECRET" not in made.reason
+
+
+async def test_a_history_that_cannot_be_read_is_a_denial() -> None:
+    """P6: the next approver is not asked."""
+
+    async def history() -> Sequence[Message]:
+        await trio.lowlevel.checkpoint()
+        raise OSError("sk-SECRET")
+
+    made, model = await decide(judgment(), history=history)
+    assert made == Deny(reason="the approval of it failed: OSError")
+    assert model.requests == []
+
+
+async def test_a_judge_that_crashes_lets_nobody_else_approve() -> None:
+    """P6"""
+
+    async def approve_all(question: Question) -> Decision:
+        await trio.lowlevel.checkpoint()
+        return Approve()
+
+    judge = model_approver(ScriptedModel([crash(KeyError("sk-SECRET"))]))
+    agent = Agent(
+        model=ScriptedModel([call("delete", path="/x"), "done"]),
+        tools=[delete],
+        approval=Approval(approvers=[judge, approve_all]),
+    )
+    outcome = await agent.run("go")
+    assert [each.status for each in outcome.calls] == ["denied"]
+    assert "SECRET" not in str(outcome.calls[0].content)
 
 
 @pytest.mark.parametrize("answer", FAILURES)
