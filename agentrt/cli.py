@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Annotated, Final
 
@@ -126,7 +126,8 @@ async def open_stores(store: str) -> AsyncIterator[tuple[ChatMemory, PauseStore]
     """What `--store` names, for the length of the block.
 
     Raises:
-        InputError: there is no such store, or its file cannot be used.
+        InputError: there is no such store.
+        StoreError: its file cannot be used.
     """
     if store == "memory":
         await trio.lowlevel.checkpoint()
@@ -135,11 +136,7 @@ async def open_stores(store: str) -> AsyncIterator[tuple[ChatMemory, PauseStore]
     path = store.removeprefix(SQLITE)
     if not path or path == store:
         raise InputError(f"store is {store!r}, expected 'memory' or 'sqlite:///PATH'")
-    async with AsyncExitStack() as stack:
-        try:
-            stores = await stack.enter_async_context(open_sqlite_stores(path))
-        except ValueError as error:
-            raise InputError(str(error)) from None
+    async with open_sqlite_stores(path) as stores:
         yield stores.memory, stores.pauses
 
 

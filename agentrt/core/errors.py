@@ -22,6 +22,7 @@ AgentRTError
 ├── UnknownAgentError         no agent of that name
 ├── InputError                what came in from outside has the wrong form
 ├── AnswerError               a resume that does not fit the open interrupts
+├── StoreError                a store cannot be used; says which, and what to do
 ├── RuntimeClosedError        the runtime takes no more runs
 └── SessionStateError         the session is in no state for this
     ├── SessionBusyError          a run is in flight; has its id
@@ -61,6 +62,7 @@ __all__ = [
     "SessionPausedError",
     "SessionStateError",
     "SnapshotError",
+    "StoreError",
     "ToolDefinitionError",
     "ToolError",
     "UnknownAgentError",
@@ -268,6 +270,12 @@ class AnswerError(AgentRTError):
     """A resume that does not fit the open interrupts. The pause stays as it was."""
 
     code = "interrupt_mismatch"
+
+
+class StoreError(AgentRTError):
+    """A store cannot be used: a file is locked or damaged, a disk is full."""
+
+    code = "store"
 
 
 class RuntimeClosedError(AgentRTError):

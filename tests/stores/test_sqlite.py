@@ -4,16 +4,18 @@ The connection has a thread, so time is real here; nothing waits for it.
 """
 
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
+import apsw
 import pytest
 import trio
+import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrt.core.errors import SnapshotError
+from agentrt.core.errors import SnapshotError, StoreError
 from agentrt.core.messages import AssistantMessage, Message, ToolCall, UserMessage
 from agentrt.core.outcomes import Interrupt, PauseSnapshot
 from agentrt.stores.base import ChatMemory, PauseStore
@@ -136,7 +138,7 @@ async def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "chat.db"
     with closing(sqlite3.connect(path)) as database:
         database.execute("pragma user_version = 7")
-    with pytest.raises(ValueError, match="has version 7, expected 2"):
+    with pytest.raises(StoreError, match="has version 7, expected 2"):
         async with open_sqlite_memory(path):
             pass
 
@@ -144,7 +146,7 @@ async def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
 async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "chat.db"
     path.write_bytes(b"hello, this is only text " * 100)
-    with pytest.raises(ValueError, match="is no SQLite database"):
+    with pytest.raises(StoreError, match="is no SQLite database"):
         async with open_sqlite_memory(path):
             pass
     assert path.read_bytes().startswith(b"hello")
@@ -152,7 +154,7 @@ async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
 
 async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     path = tmp_path / "gone" / "chat.db"
-    with pytest.raises(ValueError, match="does its folder exist") as caught:
+    with pytest.raises(StoreError, match="does its folder exist") as caught:
         async with open_sqlite_memory(path):
             pass
     assert str(path) in str(caught.value)
@@ -229,8 +231,109 @@ async def test_a_pause_that_cannot_be_read_stays_where_it_is(tmp_path: Path) -> 
         for _ in range(2):
             with pytest.raises(SnapshotError, match=r"\$.version is 99"):
                 await stores.pauses.load("c")
+            with pytest.raises(SnapshotError, match=r"\$.version is 99"):
+                await stores.pauses.take("c", "p")
+        assert await stores.pauses.take("c", "another") is None
         await stores.pauses.discard("c")
         assert await stores.pauses.load("c") is None
+
+
+OPERATIONS: dict[str, Callable[[SqliteStores], Awaitable[object]]] = {
+    "append": lambda stores: stores.memory.append("c", users(1)),
+    "history": lambda stores: stores.memory.history("c"),
+    "clear": lambda stores: stores.memory.clear("c"),
+    "save": lambda stores: stores.pauses.save(a_pause()),
+    "load": lambda stores: stores.pauses.load("c"),
+    "take": lambda stores: stores.pauses.take("c", "p"),
+    "discard": lambda stores: stores.pauses.discard("c"),
+}
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[apsw.Connection]:
+    """Somebody else is in the middle of a write.
+
+    By apsw: two SQLite libraries in one process do not see each other's locks.
+    """
+    with closing(apsw.Connection(str(path))) as other:
+        other.execute("begin immediate")
+        yield other
+
+
+@pytest.mark.parametrize("name", ["append", "clear", "save", "take", "discard"])
+async def test_a_file_that_stays_locked_is_an_error_that_names_it(
+    name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "chat.db"
+    async with open_sqlite_stores(path, busy_seconds=0.0) as stores:
+        await stores.pauses.save(a_pause())
+        with locked(path):
+            with pytest.raises(StoreError, match="was locked") as caught:
+                await OPERATIONS[name](stores)
+            assert await stores.pauses.load("c") == a_pause()
+        assert str(path) in str(caught.value)
+        await OPERATIONS[name](stores)
+
+
+@pytest.mark.parametrize("name", ["append", "take"])
+async def test_a_locked_file_is_waited_for(name: str, tmp_path: Path) -> None:
+    """P8: a result that exists is not lost to a backup."""
+    path = tmp_path / "chat.db"
+    async with open_sqlite_stores(path) as stores:
+        await stores.pauses.save(a_pause())
+        with locked(path) as other:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(OPERATIONS[name], stores)
+                await trio.testing.wait_all_tasks_blocked(0.02)
+                assert len(nursery.child_tasks) == 1
+                other.execute("rollback")
+        if name == "append":
+            assert await stores.memory.history("c") == tuple(users(1))
+        else:
+            assert await stores.pauses.load("c") is None
+
+
+async def test_who_waits_for_a_locked_file_can_be_cancelled(tmp_path: Path) -> None:
+    """And has done nothing then."""
+    path = tmp_path / "chat.db"
+    async with no_leftovers(), open_sqlite_stores(path) as stores:
+        await stores.pauses.save(a_pause())
+        with locked(path), trio.move_on_after(0.02) as scope:
+            await stores.pauses.take("c", "p")
+        assert scope.cancelled_caught
+        assert await stores.pauses.load("c") == a_pause()
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+async def test_no_error_of_the_library_comes_out(name: str, tmp_path: Path) -> None:
+    """Neither of a damaged file, nor of a closed one."""
+    path = tmp_path / "chat.db"
+    async with open_sqlite_stores(path) as stores:
+        with closing(sqlite3.connect(path)) as raw:
+            raw.executescript("drop table message; drop table pause")
+        with pytest.raises(StoreError, match=r"chat\.db"):
+            await OPERATIONS[name](stores)
+    with pytest.raises(StoreError, match="is closed: use it within the block"):
+        await OPERATIONS[name](stores)
+
+
+@pytest.mark.parametrize("path", ["", "folder", "gone/chat.db"])
+async def test_what_is_no_file_cannot_be_opened(path: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StoreError, match="cannot be opened"):
+        async with open_sqlite_stores(tmp_path / path):
+            pass
+
+
+async def test_a_message_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    async with open_sqlite_stores(path) as stores:
+        with closing(sqlite3.connect(path)) as raw:
+            raw.execute("insert into message values (1, 'c', 'm', '{}')")
+            raw.commit()
+        with pytest.raises(StoreError, match="a message of conversation 'c'"):
+            await stores.memory.history("c")
+        assert await stores.memory.history("d") == ()
 
 
 async def test_a_file_of_version_1_gets_pauses(tmp_path: Path) -> None:
