@@ -2,10 +2,12 @@
 
 Each turn has a team of its own, in a nursery around the turn: whatever ends the turn
 ends the team, and a pause is an end too. What a member asks people comes to the top
-when somebody waits for it, and it goes on where it was.
+when somebody waits for it, and it goes on where it was. An id is never given twice in a
+turn, over its pauses too: the model would take one subagent for another.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Final, Literal, TypeAlias
 
 import trio
@@ -13,17 +15,20 @@ from attrs import define, evolve, field
 
 from agentrt.agent.agent import Agent
 from agentrt.agent.subagents import Subagent, SubagentLimits, Subagents
-from agentrt.core.context import Context
-from agentrt.core.errors import ToolError
+from agentrt.core.context import Context, Slot
+from agentrt.core.errors import SnapshotError, ToolError
 from agentrt.core.messages import ToolCall
 from agentrt.core.outcomes import Interrupt
-from agentrt.filters.base import Filter, TurnCall, hook
+from agentrt.filters.base import Filter, ToolUse, TurnCall, hook
 from agentrt.scopes import CLEANUP_SECONDS
 from agentrt.tools.base import Tool, ToolSuspended, tool
 
 __all__ = ["team_filter"]
 
 Status: TypeAlias = Literal["working", "done", "failed", "waits for people", "stopped"]
+
+SPAWNED_KEY: Final = "agentrt/team/spawned"
+"""How many the turn has started, over its pauses."""
 
 GONE: Final = (
     "there is no subagent {id!r} in this turn; there are {known}. "
@@ -39,8 +44,8 @@ class _Member:
     status: Status = "working"
     answer: str = ""
     asked: Sequence[Interrupt] = ()
-    is_asked_above: bool = False
-    """Whether its questions went up with a pause: then it is kept."""
+    asked_by: str = ""
+    """The call of `wait_agent` that its questions went up with: then it is kept."""
 
     ended: trio.Event = field(factory=trio.Event)
     scope: trio.CancelScope = field(factory=trio.CancelScope)
@@ -56,7 +61,9 @@ class _Team:
 
     agents: Mapping[str, Agent]
     subagents: Subagents
+    conversation_id: str
     nursery: trio.Nursery
+    spawned: int
     members: dict[str, _Member] = field(factory=dict, init=False)
 
     def spawn(self, name: str, task: str, context: Context) -> _Member:
@@ -65,28 +72,35 @@ class _Team:
             known = ", ".join(map(repr, self.agents))
             raise ToolError(f"there is no agent {name!r}; there are {known}")
         limits = self.subagents.limits
-        if len(self.members) >= limits.max_tasks:
+        if self.spawned >= limits.max_tasks:
             raise ToolError(f"a turn has at most {limits.max_tasks} subagents")
-        id_ = f"{name}-{len(self.members) + 1}"
-        member = _Member(id_, agent, f"{context.conversation_id}/{id_}")
-        self.start(member, task, context)
-        self.members[id_] = member
+        self.check_room()
+        member = self._member(f"{name}-{self.spawned + 1}", agent)
+        self.start(member, task, context, is_new=True)
+        self.spawned += 1
+        self.members[member.id] = member
         return member
 
-    def start(self, member: _Member, task: str, context: Context) -> None:
-        """Give a member something to do."""
-        limits = self.subagents.limits
+    def _member(self, id_: str, agent: Agent) -> _Member:
+        return _Member(id_, agent, f"{self.conversation_id}/{id_}")
+
+    def check_room(self) -> None:
+        """Raise unless one more may be at work."""
+        most = self.subagents.limits.max_agents
         working = [each for each in self.members.values() if each.status == "working"]
-        if len(working) >= limits.max_agents:
-            raise ToolError(
-                f"{limits.max_agents} subagents are at work: wait for one of them"
-            )
+        if len(working) >= most:
+            raise ToolError(f"{most} subagents are at work: wait for one of them")
+
+    def start(
+        self, member: _Member, task: str, context: Context, *, is_new: bool = False
+    ) -> None:
+        """Give a member something to do."""
         subagent = self.subagents.begin(member.id, task, context, member.id)
         member.status, member.answer, member.asked = "working", "", ()
+        member.asked_by = ""
         member.ended, member.scope = trio.Event(), trio.CancelScope()
-        self.nursery.start_soon(
-            self._work, member, subagent, context, name=f"subagent {member.id}"
-        )
+        work = partial(self._work, member, subagent, context, is_new=is_new)
+        self.nursery.start_soon(work, name=f"subagent {member.id}")
 
     def find(self, id_: str) -> _Member:
         if id_ not in self.members:
@@ -95,11 +109,14 @@ class _Team:
         return self.members[id_]
 
     async def _work(
-        self, member: _Member, subagent: Subagent, context: Context
+        self, member: _Member, subagent: Subagent, context: Context, *, is_new: bool
     ) -> None:
         status: Status = "stopped"
         try:
             with member.scope:
+                if is_new:
+                    # A process that died may have left one of this name.
+                    await member.agent.forget(member.conversation_id)
                 member.answer = await self.subagents.run(
                     member.agent, subagent, context, keep=True
                 )
@@ -116,9 +133,9 @@ class _Team:
         with trio.move_on_after(self.subagents.limits.timeout_seconds):
             for member in members:
                 await member.ended.wait()
-        waiting = [each for each in members if each.asked]
+        waiting = [each for each in members if each.asked and not each.asked_by]
         for each in waiting:
-            each.is_asked_above = True
+            each.asked_by = context.call_id
         if waiting:
             raise ToolSuspended(
                 [
@@ -126,16 +143,16 @@ class _Team:
                     for each in waiting
                     for asked in each.asked
                 ],
-                [[each.id, each.agent.name] for each in members],
+                [_kept(each) for each in members],
             )
         return "\n\n".join(each.told for each in members)
 
     def take_up(self, context: Context) -> Sequence[_Member]:
-        """The members that had asked, going on with the answers."""
+        """The members that had asked, gone on with the answers, and how others were."""
         nested = context.nested
         assert nested is not None
         members: list[_Member] = []
-        for id_, name in nested.state or ():
+        for id_, name, status, answer in nested.state or ():
             prefix = f"{id_}/"
             answers = {
                 key.removeprefix(prefix): answer
@@ -145,22 +162,43 @@ class _Team:
             agent = self.agents.get(name)
             if agent is None:
                 raise ToolError(f"there is no agent {name!r} any more")
-            member = _Member(id_, agent, f"{context.conversation_id}/{id_}")
-            self.members[id_] = member
+            member = self._member(id_, agent)
             members.append(member)
             if answers:
                 own = evolve(context, nested=evolve(nested, answers=answers))
                 self.start(member, "", own)
+                self.members[id_] = member
             else:
-                member.status, member.answer = "stopped", "it ended with the pause"
+                member.status, member.answer = status, answer
                 member.ended.set()
         return members
+
+    async def interrupt(self, member: _Member) -> None:
+        """End a member, though it only waits for people."""
+        if member.asked_by:
+            raise ToolError(
+                f"what {member.id!r} asks is put to people now: it goes on with their "
+                "answers, and can be stopped then"
+            )
+        member.scope.cancel(reason="interrupted by the agent")
+        await member.ended.wait()
+        if member.asked and not member.asked_by:
+            member.status, member.asked = "stopped", ()
+            await member.agent.forget(member.conversation_id)
 
     async def disband(self) -> None:
         """Forget what nobody waits for. What is asked at the top is kept."""
         for member in self.members.values():
-            if not member.is_asked_above:
+            if not member.asked_by:
                 await member.agent.forget(member.conversation_id)
+
+
+def _kept(member: _Member) -> Sequence[str]:
+    """A member as a pause keeps it: its conversation goes, what it said stays."""
+    status, answer = member.status, member.answer
+    if status == "working":
+        status, answer = "stopped", "it ended with the pause"
+    return [member.id, member.agent.name, status, answer]
 
 
 @define(eq=False)
@@ -183,11 +221,27 @@ class _TeamTools:
         return None if None in faults else faults[0]
 
     async def discard(self, conversation_id: str, call_id: str) -> None:
+        members: dict[str, _Member] = {}
+        for team in self.teams.values():
+            if team.conversation_id == conversation_id:
+                members.update(team.members)
+        for member in members.values():
+            if member.asked_by == call_id:
+                member.asked_by = ""  # so that its team forgets it
         for name, agent in self.agents.items():
             for number in range(1, self.subagents.limits.max_tasks + 1):
-                own = f"{conversation_id}/{name}-{number}"
-                if await agent.pauses.load(own) is not None:
-                    await agent.forget(own)
+                id_ = f"{name}-{number}"
+                if id_ not in members:
+                    await _forget_waiting(agent, f"{conversation_id}/{id_}")
+
+
+async def _forget_waiting(agent: Agent, conversation_id: str) -> None:
+    try:
+        is_there = await agent.pauses.load(conversation_id) is not None
+    except SnapshotError:
+        is_there = True  # and nobody can read it
+    if is_there:
+        await agent.forget(conversation_id)
 
 
 def team_filter(
@@ -211,24 +265,39 @@ def team_filter(
 
     @hook
     async def turn(call: TurnCall) -> AsyncIterator[None]:
-        run_id = call.context.run_id
+        context = call.context
+        spawned = int(context.values.get(SPAWNED_KEY, 0))
         team: _Team | None = None
         try:
             async with trio.open_nursery() as nursery:
-                team = _Team(named, tools.subagents, nursery)
-                tools.teams[run_id] = team
+                own = context.conversation_id
+                team = _Team(named, tools.subagents, own, nursery, spawned)
+                tools.teams[context.run_id] = team
                 try:
                     yield
                 finally:
-                    del tools.teams[run_id]
+                    del tools.teams[context.run_id]
                     nursery.cancel_scope.cancel(reason="the turn has ended")
         finally:
             with trio.move_on_after(CLEANUP_SECONDS, shield=True):
                 if team is not None:
                     await team.disband()
 
-    brought = [*_working_tools(tools), *_waiting_tools(tools)]
-    return Filter(name="team", turn=turn, tools=brought)
+    @hook
+    async def count(call: ToolUse) -> AsyncIterator[None]:
+        yield
+        team = tools.teams.get(call.context.run_id)
+        if team is not None and call.request.name == "spawn_agent":
+            writes = {**call.response.writes, SPAWNED_KEY: team.spawned}
+            call.response = evolve(call.response, writes=writes)
+
+    return Filter(
+        name="team",
+        turn=turn,
+        tool=count,
+        tools=[*_working_tools(tools), *_waiting_tools(tools)],
+        slots={SPAWNED_KEY: Slot(reduce=max, init=0)},
+    )
 
 
 def _working_tools(tools: _TeamTools) -> Sequence[Tool]:
@@ -261,6 +330,7 @@ def _working_tools(tools: _TeamTools) -> Sequence[Tool]:
             )
         if member.agent.memory is None:
             raise ToolError(f"{agent_id!r} remembers nothing: start another one")
+        team.check_room()
         team.start(member, message, context)
         return f"{agent_id} is at work again"
 
@@ -277,9 +347,8 @@ def _waiting_tools(tools: _TeamTools) -> Sequence[Tool]:
         if context.nested is not None:
             members = team.take_up(context)
         else:
-            members = [team.find(id_) for id_ in agent_ids] or list(
-                team.members.values()
-            )
+            named = dict.fromkeys(agent_ids or team.members)
+            members = [team.find(id_) for id_ in named]
         return await team.wait(members, context)
 
     @tool(description="List the subagents of this turn and what they are at.")
@@ -290,9 +359,9 @@ def _waiting_tools(tools: _TeamTools) -> Sequence[Tool]:
 
     @tool(description="Stop a subagent.")
     async def interrupt_agent(agent_id: str, context: Context) -> str:
-        member = tools.team(context).find(agent_id)
-        member.scope.cancel(reason="interrupted by the agent")
-        await member.ended.wait()
+        team = tools.team(context)
+        member = team.find(agent_id)
+        await team.interrupt(member)
         return member.told
 
     waits = evolve(wait_agent, nested=tools)
