@@ -7,7 +7,7 @@ which pause the turn at the top. Of a failure the model learns the kind, and no 
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeAlias
 
@@ -15,7 +15,9 @@ import trio
 from attrs import define, field, frozen
 
 from agentrt.agent.agent import Agent
+from agentrt.core.chat import Usage
 from agentrt.core.context import Context
+from agentrt.core.deadlines import check_seconds
 from agentrt.core.errors import SessionStateError, ToolError
 from agentrt.core.ids import new_id
 from agentrt.core.messages import user_messages
@@ -26,7 +28,7 @@ from agentrt.core.outcomes import (
     TurnOutcome,
     TurnPaused,
 )
-from agentrt.events.types import EventSink
+from agentrt.events.types import Event, EventSink, RunUsage
 from agentrt.filters.base import TurnRequest
 from agentrt.tools.base import ToolSuspended
 
@@ -40,28 +42,36 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 DEPTH_KEY: Final = "agentrt/subagents/depth"
+MAX_DEPTH_KEY: Final = "agentrt/subagents/max_depth"
 OBSERVER_KEY: Final = "agentrt/subagents/observer"
 
 
-def _positive(_: Any, attribute: Any, value: float) -> None:
-    if not value > 0:
-        raise ValueError(f"{attribute.name} is {value}, expected more than 0")
+def _count(_: Any, attribute: Any, value: Any) -> None:
+    if type(value) is not int or value < 1:
+        raise ValueError(
+            f"{attribute.name} is {value!r}, expected a whole number from 1"
+        )
+
+
+def _seconds(_: Any, attribute: Any, value: Any) -> None:
+    check_seconds(attribute.name, value)
 
 
 @frozen(kw_only=True)
 class SubagentLimits:
     """How many subagents there may be, how deep, and for how long."""
 
-    max_depth: int = field(default=2, validator=_positive)
-    """Levels beneath the agent at the top."""
+    max_depth: int = field(default=2, validator=_count)
+    """Levels beneath the agent at the top. It holds for all beneath, whatever their own
+    limits."""
 
-    max_agents: int = field(default=4, validator=_positive)
+    max_agents: int = field(default=4, validator=_count)
     """At work at a time, for each level and tool; others wait for their turn."""
 
-    max_tasks: int = field(default=16, validator=_positive)
+    max_tasks: int = field(default=16, validator=_count)
     """Of one fan-out; more are refused before anything starts."""
 
-    timeout_seconds: float = field(default=60.0, validator=_positive)
+    timeout_seconds: float = field(default=60.0, validator=_seconds)
     """For the call, with all its subagents; it is the tool's own limit."""
 
 
@@ -77,6 +87,9 @@ class Subagent:
     parent_call_id: str
     depth: int
     """From 1."""
+
+    usage: Sequence[Usage] = ()
+    """What it has used so far, since it was started or went on; in the end, in all."""
 
     outcome: TurnOutcome | None = None
     """Set when it has ended; None within the observer's block, and when it was cut."""
@@ -134,12 +147,13 @@ class Subagents:
                 outcome = await self._contained(agent, subagent, context)
                 keep = keep or isinstance(outcome, TurnPaused)
             finally:
+                # However it ended: what was used is to be paid.
+                if context.add_usage is not None:
+                    for usage in subagent.usage:
+                        context.add_usage(usage)
                 if not keep:
                     # What waits in it shields itself.
                     await agent.forget(subagent.conversation_id)  # noqa: ASYNC102
-        if context.add_usage is not None:
-            for usage in outcome.usage:
-                context.add_usage(usage)
         return _answer(subagent, outcome)
 
     def begin(self, name: str, task: str, context: Context, place: str) -> Subagent:
@@ -149,9 +163,10 @@ class Subagents:
             ToolError: it would be too deep.
         """
         depth = int(context.values.get(DEPTH_KEY, 0)) + 1
-        if depth > self.limits.max_depth:
+        max_depth = self._max_depth(context)
+        if depth > max_depth:
             raise ToolError(
-                f"subagents may nest {self.limits.max_depth} deep, and this is deeper: "
+                f"subagents may nest {max_depth} deep, and this is deeper: "
                 "do the task yourself"
             )
         return Subagent(
@@ -161,6 +176,11 @@ class Subagents:
             parent_call_id=context.call_id,
             depth=depth,
         )
+
+    def _max_depth(self, context: Context) -> int:
+        """The smallest of all limits from the top down to here."""
+        own = self.limits.max_depth
+        return min(own, int(context.values.get(MAX_DEPTH_KEY, own)))
 
     async def _contained(
         self, agent: Agent, subagent: Subagent, context: Context
@@ -181,19 +201,31 @@ class Subagents:
         inherited = context.values.get(OBSERVER_KEY)
         observer = self.observer or inherited or _unobserved
         async with _quietly(observer, subagent) as emit:
-            values = {**self.values, DEPTH_KEY: subagent.depth}
+
+            def tell(event: Event) -> None:
+                if isinstance(event, RunUsage):
+                    subagent.usage = event.usage
+                if emit is not None:
+                    emit(event)
+
+            values = {
+                **self.values,
+                DEPTH_KEY: subagent.depth,
+                MAX_DEPTH_KEY: self._max_depth(context),
+            }
             if observer is not _unobserved:
                 values[OBSERVER_KEY] = observer
             own = Context(
                 conversation_id=subagent.conversation_id,
                 run_id=new_id(),
                 values=values,
-                emit=emit,
+                emit=tell,
                 thread_limiter=context.thread_limiter,
                 leave_behind=context.leave_behind,
             )
             request = await self._request(agent, subagent, context)
             subagent.outcome = await agent.run_turn(request, own)
+            subagent.usage = subagent.outcome.usage
         return subagent.outcome
 
     async def _request(

@@ -15,11 +15,12 @@ from attrs import define, evolve, field
 
 from agentrt.agent.agent import Agent
 from agentrt.agent.subagents import Subagent, SubagentLimits, Subagents
+from agentrt.core.chat import Usage, add_usage
 from agentrt.core.context import Context, Slot
 from agentrt.core.errors import SnapshotError, ToolError
 from agentrt.core.messages import ToolCall
-from agentrt.core.outcomes import Interrupt
-from agentrt.filters.base import Filter, ToolUse, TurnCall, hook
+from agentrt.core.outcomes import Interrupt, TurnCompleted
+from agentrt.filters.base import Filter, Hook, ToolUse, TurnCall, hook
 from agentrt.scopes import CLEANUP_SECONDS
 from agentrt.tools.base import Tool, ToolSuspended, tool
 
@@ -65,6 +66,10 @@ class _Team:
     nursery: trio.Nursery
     spawned: int
     members: dict[str, _Member] = field(factory=dict, init=False)
+    late_usage: list[Usage] = field(factory=list, init=False)
+    """Of members that the end of the turn cut, when its outcome was there already."""
+
+    is_over: bool = field(default=False, init=False)
 
     def spawn(self, name: str, task: str, context: Context) -> _Member:
         agent = self.agents.get(name)
@@ -95,12 +100,19 @@ class _Team:
         self, member: _Member, task: str, context: Context, *, is_new: bool = False
     ) -> None:
         """Give a member something to do."""
+        context = evolve(context, add_usage=partial(self._add_usage, context))
         subagent = self.subagents.begin(member.id, task, context, member.id)
         member.status, member.answer, member.asked = "working", "", ()
         member.asked_by = ""
         member.ended, member.scope = trio.Event(), trio.CancelScope()
         work = partial(self._work, member, subagent, context, is_new=is_new)
         self.nursery.start_soon(work, name=f"subagent {member.id}")
+
+    def _add_usage(self, context: Context, usage: Usage) -> None:
+        if context.add_usage is not None:
+            context.add_usage(usage)
+        if self.is_over:
+            self.late_usage.append(usage)
 
     def find(self, id_: str) -> _Member:
         if id_ not in self.members:
@@ -263,6 +275,16 @@ def team_filter(
         )
     tools = _TeamTools(named, subagents or Subagents(SubagentLimits()))
 
+    return Filter(
+        name="team",
+        turn=_turn_hook(tools),
+        tool=_count_hook(tools),
+        tools=[*_working_tools(tools), *_waiting_tools(tools)],
+        slots={SPAWNED_KEY: Slot(reduce=max, init=0)},
+    )
+
+
+def _turn_hook(tools: _TeamTools) -> Hook[TurnCall]:
     @hook
     async def turn(call: TurnCall) -> AsyncIterator[None]:
         context = call.context
@@ -271,17 +293,28 @@ def team_filter(
         try:
             async with trio.open_nursery() as nursery:
                 own = context.conversation_id
-                team = _Team(named, tools.subagents, own, nursery, spawned)
+                team = _Team(tools.agents, tools.subagents, own, nursery, spawned)
                 tools.teams[context.run_id] = team
                 try:
                     yield
                 finally:
+                    team.is_over = True
                     del tools.teams[context.run_id]
                     nursery.cancel_scope.cancel(reason="the turn has ended")
+            outcome = call.response
+            if isinstance(outcome, TurnCompleted) and team.late_usage:
+                used = add_usage([*outcome.usage, *team.late_usage])
+                call.response = evolve(outcome, usage=used)
         finally:
             with trio.move_on_after(CLEANUP_SECONDS, shield=True):
                 if team is not None:
                     await team.disband()
+
+    return turn
+
+
+def _count_hook(tools: _TeamTools) -> Hook[ToolUse]:
+    """Keeps the number of spawns with the turn's values."""
 
     @hook
     async def count(call: ToolUse) -> AsyncIterator[None]:
@@ -291,13 +324,7 @@ def team_filter(
             writes = {**call.response.writes, SPAWNED_KEY: team.spawned}
             call.response = evolve(call.response, writes=writes)
 
-    return Filter(
-        name="team",
-        turn=turn,
-        tool=count,
-        tools=[*_working_tools(tools), *_waiting_tools(tools)],
-        slots={SPAWNED_KEY: Slot(reduce=max, init=0)},
-    )
+    return count
 
 
 def _working_tools(tools: _TeamTools) -> Sequence[Tool]:

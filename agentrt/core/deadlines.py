@@ -1,10 +1,10 @@
 """The limits of time that an agent sets."""
 
-from typing import Final
+from typing import Any, Final
 
 from attrs import frozen
 
-__all__ = ["NO_DEADLINES", "Deadlines"]
+__all__ = ["NO_DEADLINES", "Deadlines", "check_seconds"]
 
 
 @frozen(kw_only=True)
@@ -39,8 +39,8 @@ class Deadlines:
     def __attrs_post_init__(self) -> None:
         for name in DEADLINES:
             seconds = getattr(self, name)
-            if seconds is not None and not seconds > 0:
-                raise ValueError(f"{name} is {seconds!r}, expected seconds above 0")
+            if seconds is not None:
+                check_seconds(name, seconds)
 
 
 DEADLINES: Final = (
@@ -55,3 +55,14 @@ DEADLINES: Final = (
 )
 
 NO_DEADLINES: Final = Deadlines()
+
+
+def check_seconds(name: str, value: Any) -> None:
+    """Raise unless it is a number of seconds that a limit may have.
+
+    Raises:
+        ValueError: it is not; says which limit, and what it is.
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and value > 0):
+        raise ValueError(f"{name} is {value!r}, expected seconds above 0")

@@ -1,6 +1,7 @@
 """Agents as tools: what goes down, what comes up, and that nothing is left."""
 
 import logging
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from attrs import define, field
 from agentrt.agent.agent import Agent
 from agentrt.agent.delegation import delegate_tool, fan_out_tool
 from agentrt.agent.subagents import Subagent, SubagentLimits, Subagents
+from agentrt.agent.team import team_filter
 from agentrt.core.chat import ChatRequest, Usage
 from agentrt.core.context import Context
 from agentrt.core.errors import AnswerError, AuthenticationError, ServerError
@@ -34,7 +36,7 @@ from agentrt.testing import (
     check_stream,
     no_leftovers,
 )
-from agentrt.tools.base import tool
+from agentrt.tools.base import Tool, tool
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +99,13 @@ async def test_only_what_is_handed_on_goes_down() -> None:
         values={"secret": 1},
     )
     await made.run("go")
-    assert seen == [{"user": "ann", "agentrt/subagents/depth": 1}]
+    assert seen == [
+        {
+            "user": "ann",
+            "agentrt/subagents/depth": 1,
+            "agentrt/subagents/max_depth": 2,
+        }
+    ]
 
 
 async def test_a_turn_accounts_for_what_its_subagents_used() -> None:
@@ -106,6 +114,65 @@ async def test_a_turn_accounts_for_what_its_subagents_used() -> None:
     steps = [Say(calls=[call("delegate", task="x")], usage=used), "done"]
     outcome = await parent(*steps, tools=[delegate_tool(helper)]).run("go")
     assert outcome.usage[0].total_tokens == 10
+
+
+USED = Usage(provider="scripted", model="model", total_tokens=5)
+
+
+async def hang() -> None:
+    await trio.sleep_forever()
+
+
+async def crash() -> None:
+    await trio.lowlevel.checkpoint()
+    raise ValueError("a bug")
+
+
+@pytest.mark.parametrize("end", [hang, crash, ServerError("down")])
+@pytest.mark.parametrize("kind", ["delegate", "fan_out", "team"])
+async def test_what_a_subagent_used_counts_however_it_ended(
+    end: Any, kind: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Cut by its limit or by the end of the turn, broken, or failed."""
+
+    @tool
+    async def step() -> str:
+        """Do something."""
+        await trio.lowlevel.checkpoint()
+        return "ok"
+
+    last = end if isinstance(end, Exception) else Say(before=end)
+    helper = child(Say(calls=[call("step")], usage=USED), last, tools=[step])
+    limits = Subagents(SubagentLimits(timeout_seconds=5))
+    steps: list[Any] = [call("delegate", task="x"), "done"]
+    options: dict[str, Any] = {"tools": [delegate_tool(helper, subagents=limits)]}
+    if kind == "fan_out":
+        steps[0] = call("fan_out", tasks=["x"])
+        options = {"tools": [fan_out_tool(helper, subagents=limits)]}
+    if kind == "team":
+        wait = call("wait_agent", agent_ids=[])
+        steps[:1] = [call("spawn_agent", agent="helper", task="x"), wait]
+        team = team_filter([helper], subagents=limits)
+        options = {"tools": [], "filters": [team]}
+    events: list[e.Event] = []
+    outcome = await parent(*steps, **options).run("go", emit=events.append)
+    assert [each.total_tokens for each in outcome.usage] == [5]
+    told = [event.usage for event in events if isinstance(event, e.RunUsage)]
+    assert [each.total_tokens for each in told[-1]] == [5]
+
+
+async def test_what_a_subagent_used_counts_when_the_whole_turn_is_stopped() -> None:
+    helper = child(
+        Say(calls=[call("hang")], usage=USED),
+        tools=[tool(name="hang", description="Hang.")(hang)],
+    )
+    made = parent(call("delegate", task="x"), tools=[delegate_tool(helper)])
+    async with open_runtime(made) as runtime:
+        run = await runtime.start_run("c", "go")
+        await trio.testing.wait_all_tasks_blocked()
+        runtime.stop("c")
+        outcome = await run.wait()
+    assert [each.total_tokens for each in outcome.usage] == [5]
 
 
 @pytest.mark.parametrize(
@@ -176,10 +243,45 @@ async def test_depth_is_limited() -> None:
     assert told.startswith("error: subagents may nest 1 deep")
 
 
-@pytest.mark.parametrize("name", ["max_depth", "max_agents", "timeout_seconds"])
-def test_limits_of_nothing_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} is 0, expected more than 0"):
-        SubagentLimits(**{name: 0})
+@pytest.mark.parametrize("above", [1, 2, 3])
+@pytest.mark.parametrize("below", [1, 2, 3])
+async def test_the_smallest_limit_of_depth_holds(above: int, below: int) -> None:
+    """Who sets one at the top knows how deep it goes."""
+
+    def limited(agent: Agent, max_depth: int) -> Tool:
+        limits = SubagentLimits(max_depth=max_depth)
+        return delegate_tool(agent, subagents=Subagents(limits))
+
+    deepest: list[str] = []
+
+    def agent(level: int) -> Agent:
+        def answer(request: ChatRequest) -> Any:
+            if len(request.messages) > 1:
+                return "ok"
+            deepest.append(str(level))
+            asks = ToolCall(id="d", name="delegate", arguments={"task": "x"})
+            return AssistantMessage(id="", tool_calls=(asks,) if level < 4 else ())
+
+        limit = below if level else above
+        tools = [limited(agent(level + 1), limit)] if level < 4 else []
+        return Agent(model=FunctionModel(answer), name="helper", tools=tools)
+
+    await agent(0).run("go")
+    assert len(deepest) == 1 + min(above, below)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "2", None])
+@pytest.mark.parametrize("name", ["max_depth", "max_agents", "max_tasks"])
+def test_limits_that_are_no_number_of_things_are_refused(name: str, value: Any) -> None:
+    why = f"{name} is {value!r}, expected a whole number from 1"
+    with pytest.raises(ValueError, match=re.escape(why)):
+        SubagentLimits(**{name: value})
+
+
+@pytest.mark.parametrize("value", [0, -1.0, float("nan"), True, "2", None])
+def test_a_limit_of_no_time_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="expected seconds above 0"):
+        SubagentLimits(timeout_seconds=value)
 
 
 @define
