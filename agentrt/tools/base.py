@@ -13,8 +13,9 @@ from attrs import field, frozen
 
 from agentrt.core.chat import ToolSpec
 from agentrt.core.context import Context
-from agentrt.core.errors import ToolError
+from agentrt.core.errors import ToolDefinitionError, ToolError
 from agentrt.core.messages import ToolCall, text_of_value
+from agentrt.core.options import fault_of_texts
 from agentrt.core.outcomes import FailureKind, Interrupt
 from agentrt.core.parts import Content, FilePart, NativePart, TextPart
 from agentrt.tools.signature import read_signature
@@ -47,19 +48,20 @@ class ToolResult:
 
     @classmethod
     def of(cls, value: Any) -> "ToolResult":
-        """What a tool returned, as a result: text as it is, other values as JSON."""
+        """What a tool returned: a text or parts as they are, other values as JSON."""
         if isinstance(value, cls):
             return value
         if value is None:
             return cls()
         if _is_content(value):
-            return cls(content=tuple(value) if isinstance(value, list) else (value,))
+            is_several = isinstance(value, list | tuple)
+            return cls(content=tuple(value) if is_several else (value,))
         return cls(content=text_of_value(value))
 
 
 def _is_content(value: Any) -> bool:
     parts = (TextPart, FilePart, NativePart)
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return bool(value) and all(isinstance(part, parts) for part in value)
     return isinstance(value, parts)
 
@@ -129,6 +131,9 @@ async def _elsewhere(arguments: Mapping[str, Any], context: Context) -> NoReturn
 
 
 def _tags(tags: Iterable[str]) -> frozenset[str]:
+    fault = fault_of_texts(tags)
+    if fault is not None:
+        raise ToolDefinitionError(f"tags of a tool are {fault}")
     return frozenset(tags)
 
 

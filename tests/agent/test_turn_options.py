@@ -117,6 +117,27 @@ def test_a_limit_below_0_is_refused() -> None:
         TurnOptions(max_iterations=-1)
 
 
+@pytest.mark.parametrize("value", [1.5, True, "3"])
+def test_a_number_of_iterations_is_whole(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"max_iterations is .*, expected 0 or more"):
+        TurnOptions(max_iterations=value)
+
+
+@pytest.mark.parametrize("name", ["extra_system", "tags", "exclude_tags"])
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("Be brief.", r"the text 'Be brief.', .*: write \['Be brief.'\]"),
+        (["a", 1], r"\['a', 1\], expected a sequence of texts"),
+        (None, "None, expected a sequence of texts"),
+        (7, "7, expected a sequence of texts"),
+    ],
+)
+def test_a_text_is_not_taken_for_its_letters(name: str, value: Any, why: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is {why}"):
+        TurnOptions(**{name: value})
+
+
 async def test_a_paused_turn_goes_on_with_its_options() -> None:
     agent, model = made(call("fetch", id="f"), "done")
     options = TurnOptions(exclude_tags=["files"], extra_system=["Be brief."])

@@ -5,14 +5,18 @@ from typing import Any
 import pytest
 import trio
 from attrs import frozen
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentrt.core.context import Context
-from agentrt.core.parts import FilePart, NativePart, TextPart
+from agentrt.core.errors import ToolDefinitionError
+from agentrt.core.parts import FilePart, NativePart, Part, TextPart
 from agentrt.tools.base import Tool, ToolResult, tool
 
 CONTEXT = Context(conversation_id="c")
 PART = TextPart(text="x")
 PICTURE = FilePart(media_type="image/png", data="aGk=")
+PARTS: list[Part] = [PART, PICTURE, NativePart(block={"a": 1})]
 
 
 @tool
@@ -100,3 +104,15 @@ def test_what_a_tool_returns_becomes_content(value: Any, content: Any) -> None:
 def test_a_result_stays_as_it_is() -> None:
     result = ToolResult(content="x", is_error=True, writes={"a": 1})
     assert ToolResult.of(result) is result
+
+
+@given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=4))
+def test_parts_are_content_in_whatever_holds_them(parts: list[Part]) -> None:
+    assert ToolResult.of(parts) == ToolResult.of(tuple(parts))
+    assert ToolResult.of(parts).content == tuple(parts)
+
+
+@pytest.mark.parametrize("tags", ["time", ["time", 1], None, 7])
+def test_tags_of_a_tool_are_several_texts(tags: Any) -> None:
+    with pytest.raises(ToolDefinitionError, match="expected a sequence of texts"):
+        Tool(name="clock", tags=tags)
