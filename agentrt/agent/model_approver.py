@@ -17,6 +17,7 @@ from attrs import frozen
 from agentrt.agent.approvers import Approver, Question, canonical
 from agentrt.core.chat import ChatRequest
 from agentrt.core.context import Context
+from agentrt.core.deadlines import check_seconds
 from agentrt.core.errors import AgentRTError, InputError, public_words
 from agentrt.core.json_text import load_json
 from agentrt.core.messages import Message, UserMessage, role_of, tool_calls_of
@@ -86,8 +87,9 @@ def model_approver(
     `abstain_on_failure` it leaves the call to the next approver, or to a person.
 
     Raises:
-        ValueError: there is no such risk.
+        ValueError: there is no such risk, or no such time.
     """
+    check_seconds("timeout_seconds", timeout_seconds)
     shown = evidence or Evidence()
     highest = _place(RISKS, max_risk, "max_risk")
 

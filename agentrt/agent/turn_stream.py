@@ -26,7 +26,10 @@ class TurnStream:
     _scope: trio.CancelScope = field(factory=trio.CancelScope, init=False, repr=False)
     _reason: str | None = field(default=None, init=False)
     _outcome: TurnOutcome | None = field(default=None, init=False)
-    _error: Exception | None = field(default=None, init=False)
+    _raised: Exception | None = field(default=None, init=False)
+    _is_told: bool = field(default=False, init=False)
+    """Whether what it raised came out."""
+
     _is_over: bool = field(default=False, init=False)
     _heard: "_Heard" = field(factory=lambda: _Heard(), init=False, repr=False)
 
@@ -51,8 +54,12 @@ class TurnStream:
         """How the turn ended.
 
         Raises:
-            RuntimeError: it has not ended yet.
+            RuntimeError: it has not ended yet, or has raised.
         """
+        if self._raised is not None:
+            raise RuntimeError(
+                f"the turn has no outcome: it raised {type(self._raised).__name__}"
+            ) from self._raised
         if self._outcome is None:
             raise RuntimeError("the turn has not ended: read its stream to the end")
         return self._outcome
@@ -68,9 +75,9 @@ class TurnStream:
             with self._scope:
                 self._outcome = await start(emit=self._tell)
         except Exception as error:  # noqa: BLE001  raised again where the stream is read
-            self._error = error
+            self._raised = error
         finally:
-            if self._outcome is None and self._error is None:
+            if self._outcome is None and self._raised is None:
                 self._outcome = self._heard.cancelled(self._reason)
             self._is_over = True
             self._news.set()
@@ -82,9 +89,9 @@ class TurnStream:
 
     def _raise(self) -> None:
         """Raise what the turn raised, once."""
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+        if self._raised is not None and not self._is_told:
+            self._is_told = True
+            raise self._raised
 
 
 @define

@@ -8,6 +8,7 @@ from attrs import define, field, frozen
 
 from agentrt.core.chat import Usage
 from agentrt.core.context import Leftover
+from agentrt.core.deadlines import seconds_or_none
 from agentrt.core.errors import AgentRTError, deadline_of, describe
 from agentrt.core.options import TurnOptions
 from agentrt.core.outcomes import CallRecord, TurnCancelled, TurnFailed, TurnOutcome
@@ -30,7 +31,7 @@ class RunOptions:
     discard_pause: bool = False
     """Start over an open pause: its calls count as not answered."""
 
-    deadline_seconds: float | None = None
+    deadline_seconds: float | None = field(default=None, validator=seconds_or_none)
     """After which the run fails."""
 
     turn: TurnOptions | None = None

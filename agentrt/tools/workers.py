@@ -10,6 +10,7 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
 import trio
@@ -134,6 +135,12 @@ def _place(function: Callable[..., Any], signature: Signature) -> Place:
     if signature.context_name is not None:
         raise ToolDefinitionError(
             f"{where} takes a Context, which cannot go to another process"
+        )
+    owner = getattr(function, "__self__", None)
+    if owner is not None and not isinstance(owner, type | ModuleType):
+        raise ToolDefinitionError(
+            f"{where} is a method of an object, which another process does not have: "
+            "write a function at the top of a module that makes it"
         )
     name = getattr(function, "__qualname__", "")
     if not name or "<" in name:

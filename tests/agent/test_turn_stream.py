@@ -10,12 +10,14 @@ from attrs import define, field
 
 from agentrt.agent.agent import Agent
 from agentrt.agent.turn_stream import TurnStream
+from agentrt.core.chat import ChatRequest
 from agentrt.core.errors import SessionBusyError
 from agentrt.core.history import find_history_faults
 from agentrt.core.messages import AssistantMessage
 from agentrt.core.outcomes import Approve, TurnCancelled, TurnCompleted, TurnPaused
 from agentrt.events import types as e
 from agentrt.filters.base import Filter, TurnCall, hook
+from agentrt.models.function import FunctionModel
 from agentrt.stores.in_memory import InMemoryChatMemory
 from agentrt.testing import Say, ScriptedModel, call, cancel_sweep, no_leftovers
 from agentrt.tools.base import tool
@@ -49,6 +51,21 @@ async def test_a_turn_is_read_event_by_event() -> None:
     texts = [event.text for event in events if isinstance(event, e.MessageDelta)]
     assert texts == ["it ", "is 2"]
     assert isinstance(events[0], e.IterationStarted)
+
+
+async def test_a_turn_that_raised_has_no_outcome_and_says_so() -> None:
+    def fail(request: ChatRequest) -> str:
+        raise ValueError("sk-SECRET")
+
+    made = Agent(model=FunctionModel(fail))
+    async with made.stream("go") as stream:
+        with pytest.raises(ValueError, match="sk-SECRET"):
+            async for _ in stream:
+                pass
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=r"it raised ValueError$"):
+                _ = stream.outcome
+        assert [event async for event in stream] == []
 
 
 async def test_a_turn_runs_ahead_of_its_reader() -> None:

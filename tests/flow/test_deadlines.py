@@ -1,18 +1,20 @@
 """Every deadline: what it cuts, and that the error names it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
-from attrs import define, field
+from attrs import define, field, fields
 
 from agentrt.agent.agent import Agent
 from agentrt.agent.approvers import Approval, Question
+from agentrt.agent.model_approver import model_approver
 from agentrt.core.chat import ChatRequest, ChatResponse, DeltaSink, TextDelta
 from agentrt.core.context import Context
-from agentrt.core.deadlines import DEADLINES, Deadlines
+from agentrt.core.deadlines import Deadlines
 from agentrt.core.errors import ServerError
 from agentrt.core.messages import AssistantMessage, ToolMessage
 from agentrt.core.outcomes import TurnCompleted, TurnFailed, TurnOutcome
@@ -212,16 +214,24 @@ async def test_the_innermost_deadline_fires_first(
     assert outcome.deadline == "attempt"
 
 
-@pytest.mark.parametrize("name", DEADLINES)
-@pytest.mark.parametrize("seconds", [0, -1.0, float("nan")])
-def test_a_limit_of_nothing_is_refused(name: str, seconds: float) -> None:
+def _deadlines(name: str, seconds: Any) -> Deadlines:
+    return Deadlines(**{name: seconds})
+
+
+LIMITS: dict[str, Callable[[Any], object]] = {
+    "deadline_seconds": lambda seconds: RunOptions(deadline_seconds=seconds),
+    "timeout_seconds": lambda seconds: model_approver(
+        ScriptedModel([]), timeout_seconds=seconds
+    ),
+    **{each.name: partial(_deadlines, each.name) for each in fields(Deadlines)},
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), "5", True])
+def test_a_limit_of_nothing_is_refused(name: str, seconds: Any) -> None:
     with pytest.raises(ValueError, match=f"{name} is .*, expected seconds above 0"):
-        Deadlines(**{name: seconds})
-
-
-def test_every_deadline_is_listed() -> None:
-    fields = [each.name for each in Deadlines.__attrs_attrs__]
-    assert fields == list(DEADLINES)
+        LIMITS[name](seconds)
 
 
 async def test_each_attempt_and_its_wait_is_an_event(

@@ -240,6 +240,12 @@ async def test_a_tool_runs_in_a_process_of_its_own() -> None:
 
 
 @pytest.mark.integration
+async def test_a_method_of_a_class_runs_in_a_process() -> None:
+    plus = tool(isolation="process")(Box.plus)
+    assert await plus.run({"a": 1}, Context(conversation_id="c")) == 4
+
+
+@pytest.mark.integration
 async def test_a_process_is_killed_when_its_call_is_cut(tmp_path: Path) -> None:
     """A thread would spin on."""
     told = trio.Path(tmp_path / "pid")
@@ -265,6 +271,19 @@ def with_context(context: Context) -> None:
     """Takes a context."""
 
 
+class Box:
+    """Holds a number."""
+
+    def times(self, a: int) -> int:
+        """Multiply."""
+        return a * 3
+
+    @classmethod
+    def plus(cls, a: int) -> int:
+        """Add."""
+        return a + 3
+
+
 async def not_blocking() -> None:
     """Is async."""
 
@@ -275,6 +294,7 @@ async def not_blocking() -> None:
         (not_blocking, "is async"),
         (with_context, "takes a Context"),
         (lambda: None, "at the top of a module"),
+        (Box().times, "is a method of an object"),
     ],
 )
 def test_what_cannot_run_in_a_process_is_refused(function: Any, why: str) -> None:
