@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from attrs import field, frozen
 
-from agentrt.core.errors import AgentRTError, ModelReferenceError
+from agentrt.core.errors import ModelReferenceError
 from agentrt.models.admission import AdmissionPool
 from agentrt.models.base import ChatModel
 from agentrt.models.chat_model import ProviderModel
@@ -98,7 +98,8 @@ async def open_chain(
     """The model that `ref` names, with those that stand in for it by the catalog.
 
     Settings are given by reference, or by vendor for all of its models. A model that
-    cannot be opened counts as one that failed: the next is asked.
+    cannot be opened, as for a key or a package that is missing, counts as one that
+    failed: the next is asked.
 
     Raises:
         ModelReferenceError: a reference has the wrong form.
@@ -107,16 +108,17 @@ async def open_chain(
     models: list[ChatModel | LazyModel] = []
     async with AsyncExitStack() as stack:
         for each in catalog.fallback_chain(ref):
-            own = given.get(each) or given.get(split_ref(each)[0])
+            vendor, _ = split_ref(each)
+            own = given.get(each) or given.get(vendor)
             opening = open_model(each, own, environ=environ)
             try:
                 models.append(await stack.enter_async_context(opening))
-            except AgentRTError as error:
+            except Exception as error:  # noqa: BLE001  it is this one model's failure
                 models.append(LazyModel(each, partial(_raise, error)))
         yield FallbackModel(models)
 
 
-def _raise(error: AgentRTError) -> ChatModel:
+def _raise(error: Exception) -> ChatModel:
     raise error
 
 

@@ -10,7 +10,7 @@ import trio
 
 from agentrt.core.chat import ChatRequest
 from agentrt.core.context import Context
-from agentrt.core.errors import ModelReferenceError
+from agentrt.core.errors import AuthenticationError, ModelReferenceError
 from agentrt.core.messages import UserMessage
 from agentrt.events.types import ModelSwitched
 from agentrt.models.catalog import ModelSettings, open_chain, open_model
@@ -26,9 +26,11 @@ steps = tests.models.test_catalog:open_steps
 
 [agentrt.models]
 whole = tests.models.test_catalog:open_whole
+broken = tests.models.test_catalog:open_broken
 """
 
 OPENED: list[Any] = []
+FAILURES: list[Exception] = []
 
 
 @asynccontextmanager
@@ -43,6 +45,13 @@ async def open_steps(model_id: str, **settings: Any) -> AsyncIterator[StepProvid
 async def open_whole(model_id: str) -> AsyncIterator[FunctionModel]:
     await trio.lowlevel.checkpoint()
     yield FunctionModel(lambda request: "whole", ref=f"whole/{model_id}")
+
+
+@asynccontextmanager
+async def open_broken(model_id: str) -> AsyncIterator[FunctionModel]:
+    await trio.lowlevel.checkpoint()
+    raise FAILURES.pop()
+    yield
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +148,54 @@ async def test_a_model_of_a_chain_that_cannot_be_opened_is_passed_over() -> None
     assert isinstance(switched, ModelSwitched)
     assert (switched.from_ref, switched.to_ref) == ("nobody/x", "whole/three")
     assert "no vendor is named 'nobody'" in switched.error
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ModuleNotFoundError("pip install it"), "ModuleNotFoundError"),
+        (KeyError("sk-SECRET"), "KeyError"),
+        (OSError("no such file"), "OSError"),
+        (AuthenticationError("no key is set"), "no key is set"),
+        (ExceptionGroup("g", [ValueError("sk-SECRET")]), "ValueError"),
+    ],
+)
+async def test_whatever_opening_raises_is_that_models_failure(
+    error: Exception, told: str
+) -> None:
+    FAILURES.append(error)
+    catalog = ModelCatalog([ModelSpec(ref="broken/x", fallbacks=["whole/three"])])
+    events: list[Any] = []
+    async with open_chain("broken/x", catalog) as chain:
+        context = Context(conversation_id="c", emit=events.append, message_id="m")
+        request = ChatRequest(messages=[UserMessage(content="hi")])
+        response = await chain.call(request, context)
+    assert response.message.text == "whole"
+    (switched,) = events
+    assert switched.error == told
+
+
+async def test_a_chain_that_has_only_what_cannot_be_opened_raises_why() -> None:
+    FAILURES.append(ModuleNotFoundError("pip install it"))
+    async with open_chain("broken/x", ModelCatalog()) as chain:
+        request = ChatRequest(messages=[UserMessage(content="hi")])
+        with pytest.raises(ModuleNotFoundError, match="pip install it"):
+            await chain.call(request, Context(conversation_id="c"))
+
+
+async def test_who_is_cancelled_while_a_chain_opens_is_cancelled() -> None:
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        async with open_chain("whole/x", ModelCatalog()):
+            raise AssertionError("it was opened")
+    assert scope.cancelled_caught
+
+
+async def test_a_reference_without_a_vendor_in_a_chain_is_refused() -> None:
+    """Though there are settings for it."""
+    with pytest.raises(ModelReferenceError, match="expected 'vendor/model-id'"):
+        async with open_chain("gpt", ModelCatalog(), {"gpt": ModelSettings()}):
+            pass
 
 
 async def test_a_chain_whose_reference_has_no_vendor_is_refused() -> None:
