@@ -73,6 +73,9 @@ def _tool_chain(client: "ChatClient") -> Inner[ToolRequest, ToolResult]:
 class ChatClient:
     """Calls a model, or a tool, through the filters that were registered. No loop.
 
+    Given the context of a tool call, it works for that tool: readers hear nothing of it
+    and no iteration of the turn is spent; what it used counts in the turn.
+
     Frozen, since its chains are compiled once: `with_filters` gives another one.
 
     Raises:
@@ -132,7 +135,10 @@ class ChatClient:
             ModelError: the call failed.
             DeadlineError: it took too long.
         """
-        return await self._chat(request, context or Context(conversation_id=new_id()))
+        context = context or Context(conversation_id=new_id())
+        if context.call_id:
+            context = _inside_a_tool(context)
+        return await self._chat(request, context)
 
     async def invoke_tool(
         self, request: ToolRequest | ToolCall, context: Context | None = None
@@ -150,7 +156,15 @@ class ChatClient:
             if isinstance(checked, str):
                 raise ToolError(checked)
             request = checked
-        return await self._tool(request, context or Context(conversation_id=new_id()))
+        context = context or Context(conversation_id=new_id())
+        if context.call_id not in {"", request.call.id}:
+            context = evolve(
+                _inside_a_tool(context),
+                call_id=request.call.id,
+                nested=None,
+                tool_returned=None,
+            )
+        return await self._tool(request, context)
 
     async def _call_model(self, request: ChatRequest, context: Context) -> ChatResponse:
         if context.deadlines is not self.deadlines:
@@ -273,6 +287,29 @@ class _ModelCall:
                 **known,
             )
         )
+
+
+def _inside_a_tool(context: Context) -> Context:
+    """The context of a tool, for what is its own work and no part of the turn.
+
+    The turn would take a message of it for its own, and show it, and keep it when it is
+    cut.
+    """
+    if context.turn is None:
+        return context
+    add_usage = context.add_usage
+
+    def count(event: Event) -> None:
+        if isinstance(event, ModelFinished) and event.usage and add_usage:
+            add_usage(event.usage)
+
+    return evolve(
+        context,
+        turn=None,
+        emit=count,
+        begin_message=new_id,
+        taken_ids=frozenset(),
+    )
 
 
 async def _run(request: ToolRequest, context: Context) -> ToolResult:

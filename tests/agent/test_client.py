@@ -9,6 +9,7 @@ import trio.testing
 from attrs import define, evolve, field
 from attrs.exceptions import FrozenInstanceError
 
+from agentrt.agent.agent import Agent
 from agentrt.agent.client import ChatClient
 from agentrt.core.chat import (
     ChatRequest,
@@ -16,6 +17,7 @@ from agentrt.core.chat import (
     Delta,
     ReasoningDelta,
     TextDelta,
+    Usage,
 )
 from agentrt.core.context import Context
 from agentrt.core.deadlines import Deadlines
@@ -25,6 +27,7 @@ from agentrt.core.errors import (
     ToolDefinitionError,
     ToolError,
 )
+from agentrt.core.history import find_history_faults
 from agentrt.core.messages import (
     AssistantMessage,
     ToolCall,
@@ -32,10 +35,12 @@ from agentrt.core.messages import (
     UserMessage,
 )
 from agentrt.core.options import TurnOptions
+from agentrt.core.outcomes import TurnCompleted
 from agentrt.events import types as e
 from agentrt.filters.base import ChatCall, Filter, ToolRequest, ToolUse, hook
 from agentrt.models.function import FunctionModel
-from agentrt.testing import Say, ScriptedModel
+from agentrt.stores.in_memory import InMemoryChatMemory
+from agentrt.testing import Say, ScriptedModel, call
 from agentrt.tools.base import Tool, ToolResult, tool
 
 REQUEST = ChatRequest(messages=[UserMessage(id="u", content="hi")])
@@ -437,3 +442,106 @@ def test_tools_of_filters_go_with_them() -> None:
     made = client(ScriptedModel([]), filters=[brings])
     assert made.find_tool("add") is add
     assert made.with_filters([]).find_tool("add") is None
+
+
+USED = Usage(provider="scripted", model="model", total_tokens=5)
+
+
+@define
+class Working:
+    """A tool that asks a model, and another tool, with the context it was given."""
+
+    inner: ChatClient
+    seen: list[Context] = field(factory=list)
+
+    def tool(self) -> Tool:
+        @tool
+        async def work(context: Context) -> str:
+            """Work."""
+            response = await self.inner.invoke_chat(self.inner.request("x"), context)
+            part = ToolCall(id="part", name="part")
+            return response.message.text + str(
+                (await self.inner.invoke_tool(part, context)).content
+            )
+
+        return work
+
+    def part(self) -> Tool:
+        @tool
+        async def part(context: Context) -> str:
+            """Do a part."""
+            await trio.lowlevel.checkpoint()
+            self.seen.append(context)
+            return " and part"
+
+        return part
+
+
+def working(*steps: Any) -> Working:
+    world = Working(ChatClient(ScriptedModel(steps)))
+    world.inner = evolve(world.inner, tools=[world.part()])
+    return world
+
+
+async def test_what_a_tool_asks_is_no_part_of_the_turn_but_of_its_usage() -> None:
+    """It costs no iteration, and no reader hears of it."""
+    world = working(Say(text="inner", usage=USED))
+    ear = Ear()
+    asks = Say(calls=[call("work", id="w")], usage=USED)
+    agent = Agent(
+        model=ScriptedModel([asks, "done"]), tools=[world.tool()], max_iterations=1
+    )
+    outcome = await agent.run("go", emit=ear.events.append)
+    assert isinstance(outcome, TurnCompleted)
+    assert outcome.calls[0].content == "inner and part"
+    assert [each.total_tokens for each in outcome.usage] == [10]
+    started = [event for event in ear.events if isinstance(event, e.ModelStarted)]
+    assert len(started) == 2
+    said = [each.text for each in ear.events if isinstance(each, e.MessageDelta)]
+    assert said == ["done"]
+    assert [(each.call_id, each.turn) for each in world.seen] == [("part", None)]
+
+
+async def test_what_a_tool_had_asked_when_it_was_cut_is_not_taken_for_the_turns(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Neither as a message of the agent nor as the result of the call."""
+    world = working(Say(text=["SECRET", "more"], delay_seconds=10))
+    agent = Agent(
+        model=ScriptedModel([call("work", id="w")]),
+        tools=[world.tool()],
+        memory=InMemoryChatMemory(),
+    )
+    with trio.move_on_after(15):
+        await agent.run("go", conversation_id="c")
+    history = await agent.history("c")
+    assert [type(message).__name__ for message in history] == [
+        "UserMessage",
+        "AssistantMessage",
+        "ToolMessage",
+    ]
+    assert "SECRET" not in repr(history)
+    assert find_history_faults(history) == []
+
+
+async def test_a_tool_that_is_cut_after_another_had_answered_it_is_cut(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """P8: what the other one returned is not its result."""
+    inner = ChatClient(
+        ScriptedModel([]), tools=[Working(ChatClient(ScriptedModel([]))).part()]
+    )
+
+    @tool
+    async def work(context: Context) -> str:
+        """Work."""
+        await inner.invoke_tool(ToolCall(id="part", name="part"), context)
+        await trio.sleep_forever()
+        return ""
+
+    agent = Agent(model=ScriptedModel([call("work", id="w")]), tools=[work])
+    with trio.move_on_after(1):
+        await agent.run("go", conversation_id="c")
+    last = (await agent.history("c"))[-1]
+    assert isinstance(last, ToolMessage)
+    assert "may have had effects" in last.text
