@@ -10,7 +10,7 @@ from attrs import define, field
 
 from agentrt.agent.agent import Agent
 from agentrt.agent.turn_stream import TurnStream
-from agentrt.core.chat import ChatRequest
+from agentrt.core.chat import ChatRequest, Usage
 from agentrt.core.errors import SessionBusyError
 from agentrt.core.history import find_history_faults
 from agentrt.core.messages import AssistantMessage
@@ -18,9 +18,12 @@ from agentrt.core.outcomes import Approve, TurnCancelled, TurnCompleted, TurnPau
 from agentrt.events import types as e
 from agentrt.filters.base import Filter, TurnCall, hook
 from agentrt.models.function import FunctionModel
+from agentrt.runtime.runtime import open_runtime
 from agentrt.stores.in_memory import InMemoryChatMemory
 from agentrt.testing import Say, ScriptedModel, call, cancel_sweep, no_leftovers
 from agentrt.tools.base import tool
+
+USED = Usage(provider="scripted", model="model", total_tokens=5)
 
 
 @tool
@@ -51,6 +54,19 @@ async def test_a_turn_is_read_event_by_event() -> None:
     texts = [event.text for event in events if isinstance(event, e.MessageDelta)]
     assert texts == ["it ", "is 2"]
     assert isinstance(events[0], e.IterationStarted)
+
+
+async def test_a_stream_has_the_events_of_a_run_between_its_first_and_last() -> None:
+    """As the guide says; their ids are each one's own."""
+    steps = [call("add", a=1), Say(text=["it ", "is 2"], usage=USED)]
+    async with agent(*steps).stream("go") as stream:
+        streamed = [event.tag async for event in stream]
+    async with open_runtime(agent(*steps)) as runtime:
+        run = await runtime.start_run("c", "go")
+        await run.wait()
+        told = runtime._events.ring("c").after(0, limit=1000)
+    first, *between, last = [envelope.event.tag for envelope in told]
+    assert (first, between, last) == ("run/started", streamed, "run/finished")
 
 
 async def test_a_turn_that_raised_has_no_outcome_and_says_so() -> None:
