@@ -54,10 +54,7 @@ class ProviderModel:
         return f"{self.provider.name}/{self.model_id}"
 
     async def call(self, request: ChatRequest, context: Context) -> ChatResponse:
-        given = {k: v for k, v in request.options.items() if v is not None}
-        options = {"model": self.model_id, **self.options, **given}
-        retry = _retry(options.pop("retry", self.retry))
-        merged = evolve(request, options=options)
+        merged, retry = self._merged(request)
         told = None if context.on_delta is None else Told(context.on_delta)
         message_id = context.message_id or new_id()
 
@@ -78,17 +75,16 @@ class ProviderModel:
             return response
 
         def observe(number: int, wait: float, error: ModelError) -> None:
+            retried = ModelRetried(
+                message_id=message_id,
+                ref=self.ref,
+                attempt=number,
+                wait_seconds=wait,
+                error=describe(error),
+                error_code=error.code,
+            )
             if context.emit is not None:
-                context.emit(
-                    ModelRetried(
-                        message_id=message_id,
-                        ref=self.ref,
-                        attempt=number,
-                        wait_seconds=wait,
-                        error=describe(error),
-                        error_code=error.code,
-                    )
-                )
+                context.emit(retried)
 
         return await call_with_retry(
             attempt,
@@ -97,6 +93,13 @@ class ProviderModel:
             on_retry=observe,
             random=self.random,
         )
+
+    def _merged(self, request: ChatRequest) -> tuple[ChatRequest, RetryPolicy]:
+        """The request with all options that a vendor is to see, and how to retry it."""
+        given = {k: v for k, v in request.options.items() if v is not None}
+        options = {"model": self.model_id, **self.options, **given}
+        retry = _retry(options.pop("retry", self.retry))
+        return evolve(request, options=options), retry
 
 
 def _retry(value: RetryPolicy | bool) -> RetryPolicy:
