@@ -8,6 +8,7 @@ from functools import partial
 from typing import Annotated, Final
 
 import trio
+from attrs import evolve
 
 from agentrt.agent.agent import Agent
 from agentrt.core.errors import AgentRTError, InputError, describe
@@ -67,38 +68,53 @@ async def serve(  # noqa: PLR0913  each is an option of the command
         A foreign page that may use this server, as `https://example.org`; repeatable.
     """
     origins = OriginPolicy(set(allow_origin), {host, "localhost"})
+    settings = HttpSettings(websocket_port=ws_port, model=model, origins=origins)
     # Before anything is told, so that a signal always finds somebody.
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with (
-            open_model(model) as chat_model,
-            open_stores(store) as (memory, pauses),
-            open_runtime(_demo_agent(chat_model, memory, pauses)) as runtime,
-            trio.open_nursery() as nursery,
-        ):
-            ws_port = await nursery.start(
-                partial(
-                    serve_websocket, runtime, host=host, port=ws_port, origins=origins
-                )
-            )
-            settings = HttpSettings(
-                websocket_port=ws_port, model=model, origins=origins
-            )
-            address = await nursery.start(
-                partial(serve_http, runtime, host=host, port=port, settings=settings)
-            )
-            port = int(address.rpartition(":")[2].strip("/"))
-            origins.own_ports.add(port)
-            console = Console(soft_wrap=True)
-            console.print(
-                f"agentrt serves [bold]{escape(model)}[/] at "
-                f"http://{_shown(host)}:{port}/ "
-                f"(WebSocket on port {ws_port}); Ctrl-C stops it"
-            )
-            async for _ in signals:
-                break
-            console.print("stopping: runs are ended, clients are told")
-            await _shut_down(runtime)
-            nursery.cancel_scope.cancel(reason="asked to stop")
+        async with _open_demo(model, store) as runtime:
+            await _serve_until(signals, runtime, settings, host=host, port=port)
+
+
+@asynccontextmanager
+async def _open_demo(model: str, store: str) -> AsyncIterator[Runtime]:
+    """The runtime of the demo agent, for the length of the block."""
+    async with (
+        open_model(model) as chat_model,
+        open_stores(store) as (memory, pauses),
+        open_runtime(_demo_agent(chat_model, memory, pauses)) as runtime,
+    ):
+        yield runtime
+
+
+async def _serve_until(
+    signals: AsyncIterator[int],
+    runtime: Runtime,
+    settings: HttpSettings,
+    *,
+    host: str,
+    port: int,
+) -> None:
+    """Serve both protocols, tell where, and stop at the first signal."""
+    origins = settings.origins
+    async with trio.open_nursery() as nursery:
+        websocket = partial(serve_websocket, runtime, host=host, origins=origins)
+        ws_port = await nursery.start(partial(websocket, port=settings.websocket_port))
+        http = partial(serve_http, runtime, host=host, port=port)
+        settings = evolve(settings, websocket_port=ws_port)
+        address = await nursery.start(partial(http, settings=settings))
+        port = int(address.rpartition(":")[2].strip("/"))
+        origins.own_ports.add(port)
+        console = Console(soft_wrap=True)
+        console.print(
+            f"agentrt serves [bold]{escape(settings.model)}[/] at "
+            f"http://{_shown(host)}:{port}/ "
+            f"(WebSocket on port {ws_port}); Ctrl-C stops it"
+        )
+        async for _ in signals:
+            break
+        console.print("stopping: runs are ended, clients are told")
+        await _shut_down(runtime)
+        nursery.cancel_scope.cancel(reason="asked to stop")
 
 
 def _demo_agent(model: ChatModel, memory: ChatMemory, pauses: PauseStore) -> Agent:

@@ -94,28 +94,35 @@ def model_approver(
     highest = _place(RISKS, max_risk, "max_risk")
 
     async def approver(question: Question) -> Decision | None:
-        judgment: Judgment | None = None
-        why = "it took too long"
+        judgment: Judgment | str = "it took too long"
         with trio.move_on_after(timeout_seconds):
-            try:
-                request = await _request(question, shown)
-                judgment = await _ask(model, request, question.context)
-            except Exception as error:
-                # It must fail closed: an approver that raises has abstained, and the
-                # next one might approve.
-                why = public_words(error)
-                trace = not isinstance(error, AgentRTError)
-                logger.warning("a model failed to decide: %s", why, exc_info=trace)
-        if judgment is None:
+            judgment = await _judge(model, question, shown)
+        if isinstance(judgment, str):
             if abstain_on_failure:
                 return None
-            return Deny(reason=f"the approval of it failed: {why}")
+            return Deny(reason=f"the approval of it failed: {judgment}")
         allowed = judgment.outcome == "allow"
         if allowed and RISKS.index(judgment.risk) <= highest:
             return Approve()
         return Deny(reason=judgment.rationale or f"its risk is {judgment.risk}")
 
     return approver
+
+
+async def _judge(
+    model: ChatModel, question: Question, evidence: Evidence
+) -> Judgment | str:
+    """What the model says; or why it says nothing."""
+    try:
+        request = await _request(question, evidence)
+        return await _ask(model, request, question.context)
+    except Exception as error:
+        # It must fail closed: an approver that raises has abstained, and the next one
+        # might approve.
+        why = public_words(error)
+        trace = not isinstance(error, AgentRTError)
+        logger.warning("a model failed to decide: %s", why, exc_info=trace)
+        return why
 
 
 async def _ask(model: ChatModel, request: ChatRequest, context: Context) -> Judgment:
