@@ -4,7 +4,6 @@ A connection only watches: losing it stops no run. Each handler is wrapped, sinc
 exception out of one would end the whole server.
 """
 
-import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -14,17 +13,22 @@ import trio
 from attrs import define, field
 
 from agentrt.agui.codec import Dialect, encode_interrupt
-from agentrt.agui.intake import RunInput, dialect_of, read_id, read_run_input, show
+from agentrt.agui.intake import dialect_of, show
 from agentrt.core.errors import AgentRTError, InputError, RuntimeClosedError
 from agentrt.core.extras import from_extra
 from agentrt.events.types import Resync
-from agentrt.runtime.registry import DEFAULT_AGENT
 from agentrt.runtime.run import RunOptions
 from agentrt.runtime.runtime import Runtime
 from agentrt.runtime.session import SessionStatus
 from agentrt.runtime.subscriptions import Reading, Subscription
 from agentrt.servers.base import MAX_FRAME_BYTES, OriginPolicy, error_body
 from agentrt.servers.frames import FrameCache, resync_frame, to_json
+from agentrt.servers.requests import (
+    read_agent,
+    read_input,
+    read_request,
+    read_thread,
+)
 
 with from_extra("server"):
     from trio_websocket import (
@@ -217,7 +221,7 @@ class Connection:
     async def _answer(self, text: str | bytes) -> Reply:
         id_: Any = None
         try:
-            request = _read(text)
+            request = read_request(text)
             id_ = request.get("id")
             name = request.get("op")
             operation = OPERATIONS.get(str(name))
@@ -231,16 +235,16 @@ class Connection:
 
     async def subscribe(self, request: Mapping[str, Any]) -> Reply:
         """Push the conversation's events; once more moves the reader's place."""
-        thread_id = _thread(request)
+        thread_id = read_thread(request)
         since = request.get("since")
         if since is not None and (type(since) is not int or since < 0):
             raise InputError(f"since is {show(since)}, expected a number from 0")
         if len(self._readers) >= MAX_SUBSCRIPTIONS and thread_id not in self._readers:
             raise InputError(f"this connection has {MAX_SUBSCRIPTIONS} subscriptions")
-        status = await self._runtime.status(thread_id, agent=_agent(request))
+        status = await self._runtime.status(thread_id, agent=read_agent(request))
         reader = _Reader(
             thread_id=thread_id,
-            agent=_agent(request),
+            agent=read_agent(request),
             since=since,
             dialect=dialect_of(request.get("protocolVersion")),
             before=self._readers.get(thread_id),
@@ -251,25 +255,25 @@ class Connection:
         return {"threadId": thread_id, **_status(status)}
 
     async def unsubscribe(self, request: Mapping[str, Any]) -> Reply:
-        thread_id = _thread(request)
+        thread_id = read_thread(request)
         await trio.lowlevel.checkpoint()
         return {"threadId": thread_id, "unsubscribed": self._stop_reading(thread_id)}
 
     async def run(self, request: Mapping[str, Any]) -> Reply:
-        wanted = _input(request)
+        wanted = read_input(request)
         if wanted.answers is not None:
             raise InputError("input.resume holds answers: send them with op 'resume'")
-        options = RunOptions(agent=_agent(request), label=wanted.label)
+        options = RunOptions(agent=read_agent(request), label=wanted.label)
         run = await self._runtime.start_run(
             wanted.conversation_id, wanted.messages, options
         )
         return {"threadId": run.conversation_id, "runId": run.id, "since": run.since}
 
     async def resume(self, request: Mapping[str, Any]) -> Reply:
-        wanted = _input(request)
+        wanted = read_input(request)
         if wanted.answers is None:
             raise InputError("input.resume is empty: it takes one answer an interrupt")
-        options = RunOptions(agent=_agent(request), label=wanted.label)
+        options = RunOptions(agent=read_agent(request), label=wanted.label)
         run = await self._runtime.resume(
             wanted.conversation_id, wanted.answers, options
         )
@@ -280,11 +284,11 @@ class Connection:
         if run_id is not None and not isinstance(run_id, str):
             raise InputError(f"runId is {show(run_id)}, expected a text")
         await trio.lowlevel.checkpoint()
-        return {"stopped": self._runtime.stop(_thread(request), run_id)}
+        return {"stopped": self._runtime.stop(read_thread(request), run_id)}
 
     async def status(self, request: Mapping[str, Any]) -> Reply:
-        thread_id = _thread(request)
-        status = await self._runtime.status(thread_id, agent=_agent(request))
+        thread_id = read_thread(request)
+        status = await self._runtime.status(thread_id, agent=read_agent(request))
         return {"threadId": thread_id, **_status(status)}
 
     async def ping(self, request: Mapping[str, Any]) -> Reply:
@@ -351,43 +355,6 @@ OPERATIONS: Final[
     "unsubscribe": Connection.unsubscribe,
     "ping": Connection.ping,
 }
-
-
-def _read(text: str | bytes) -> Mapping[str, Any]:
-    if isinstance(text, bytes):
-        raise InputError("the frame is binary, expected JSON text")
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"the frame is no JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise InputError(f"the frame holds {type(value).__name__}, expected an object")
-    return value
-
-
-def _thread(request: Mapping[str, Any]) -> str:
-    return read_id(request, "threadId", required=True)
-
-
-def _agent(request: Mapping[str, Any]) -> str:
-    agent = request.get("agent", DEFAULT_AGENT)
-    if not isinstance(agent, str):
-        raise InputError(f"agent is {show(agent)}, expected a text")
-    return agent
-
-
-def _input(request: Mapping[str, Any]) -> RunInput:
-    given = request.get("input")
-    if isinstance(given, dict):
-        given = {"threadId": request.get("threadId"), **given}
-    wanted = read_run_input(given)
-    thread_id = request.get("threadId", wanted.conversation_id)
-    if thread_id != wanted.conversation_id:
-        raise InputError(
-            f"threadId is {show(thread_id)}, and input.threadId is "
-            f"{show(wanted.conversation_id)}: expected the same"
-        )
-    return wanted
 
 
 def _status(status: SessionStatus) -> Reply:
