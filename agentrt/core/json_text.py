@@ -11,6 +11,9 @@ MAX_DEPTH: Final = 100
 deeper ones would fail later: where they are checked, shown or stored."""
 
 
+MAX_DIGITS: Final = 308
+
+
 def load_json(text: str) -> Any:
     """The value that a JSON text stands for.
 
@@ -19,7 +22,9 @@ def load_json(text: str) -> Any:
             that no float can; says which, and where that is known.
     """
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        value = json.loads(
+            text, parse_constant=_refuse, parse_float=_finite, parse_int=_whole
+        )
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
     if _is_deeper(value, MAX_DEPTH):
@@ -32,6 +37,13 @@ TOO_DEEP: Final = f"lists and objects nest more than {MAX_DEPTH} levels"
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
+
+
+def _whole(digits: str) -> int:
+    """A whole number that a float can hold: more is no use to whom it is sent on."""
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"{digits[:40]} is too large")
+    return int(digits)
 
 
 def _finite(digits: str) -> float:

@@ -4,9 +4,10 @@ When a request nears the window, old results of tools are left out; if that is n
 enough, a model sums up the beginning; without one, or if it fails, the beginning is cut
 off. When a provider says that the window overflowed, the request is shortened hard and
 sent once more. Only requests change: the store keeps every message. Register it before
-`normalize_filter`.
+`normalize_filter`, and after what adds to requests: what comes later is not counted.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
@@ -41,6 +42,8 @@ __all__ = [
     "ShorteningStore",
     "compaction_filter",
 ]
+
+logger = logging.getLogger(__name__)
 
 LEAST_WINDOW: Final = 1_000
 LEFT_OUT: Final = "[Earlier messages were left out.]"
@@ -209,8 +212,17 @@ class _Compaction:
         limit = int(self.window * self.settings.trigger) - fixed
         passing = await self._begin(request, context)
         shown = passing.shown
-        if estimate_messages(shown) > limit:
-            room = int(self.window * self.settings.target) - fixed
+        if limit <= 0:
+            logger.warning(
+                "system prompt and tools take %d of %d tokens: no message is shortened",
+                fixed,
+                self.window,
+            )
+        elif estimate_messages(shown) > limit:
+            target = int(self.window * self.settings.target) - fixed
+            # Where the fixed part is beyond the target, half of what is left for
+            # messages: else nearly each request would be shortened anew.
+            room = target if target > 0 else limit // 2
             shown = fit_newest(await passing.shorten(room), limit)
         if shown is passing.messages:
             return request
@@ -226,10 +238,24 @@ class _Compaction:
 
     async def _begin(self, request: ChatRequest, context: Context) -> "_Pass":
         messages = mend(request.messages)
-        known = await self.store.load(context.conversation_id) or NOTHING
+        known = await self._load(context.conversation_id)
         about_others = evolve(NOTHING, failures=known.failures)
         short = known if known.fits(messages) else about_others
         return _Pass(self, messages, context, short)
+
+    async def _load(self, conversation_id: str) -> Shortening:
+        try:
+            return await self.store.load(conversation_id) or NOTHING
+        except Exception:  # a cache that fails costs a summary, and no turn
+            logger.exception("what is known of %r could not be read", conversation_id)
+            return NOTHING
+
+    async def save(self, conversation_id: str, short: Shortening) -> None:
+        """Remember it, if the store can."""
+        try:
+            await self.store.save(conversation_id, short)
+        except Exception:  # as above
+            logger.exception("what is known of %r could not be kept", conversation_id)
 
 
 @define
@@ -256,8 +282,8 @@ class _Pass:
             shown = await self._cover(longer, stays=hard)
         about = digest(self.messages[: self._short.length])
         known = evolve(self._short, digest=about)
-        store, conversation_id = self._compaction.store, self._context.conversation_id
-        save = partial(store.save, conversation_id, known)
+        conversation_id = self._context.conversation_id
+        save = partial(self._compaction.save, conversation_id, known)
         await finish(save, what="keeping how a conversation was shortened")
         return shown
 

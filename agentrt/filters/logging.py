@@ -20,6 +20,7 @@ from agentrt.core.errors import describe
 from agentrt.core.messages import (
     AssistantMessage,
     Message,
+    SystemMessage,
     ToolCall,
     role_of,
     text_of_value,
@@ -95,6 +96,7 @@ def chat_logging_filter(
         new = [
             f"{role_of(each)} {journal.clip(_text(each.content))}"
             for each in _since_last_answer(messages)
+            if not isinstance(each, SystemMessage)
         ]
         counts = f"{len(messages)} messages, {len(call.request.tools)} tools"
         return "; ".join([counts, *new])

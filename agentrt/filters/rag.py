@@ -142,7 +142,8 @@ def _numbered(documents: Iterable[Document]) -> str:
     for number, document in enumerate(documents, start=1):
         source = document.metadata.get("source")
         head = f"({source}) " if isinstance(source, str) and source else ""
-        texts.append(f"[{number}] {head}{document.text}")
+        text = document.text.replace("</", "<\\/")  # none ends what is around it
+        texts.append(f"[{number}] {head}{text}")
     return "\n\n".join(texts)
 
 
@@ -210,7 +211,17 @@ class VectorRetriever:
 
     async def _vectors_of(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         response = await self._embedding.embed(texts)
-        return [_unit(vector) for vector in response.vectors]
+        if len(response.vectors) != len(texts):
+            raise ModelError(
+                f"{self._embedding.ref} gave {len(response.vectors)} vectors for "
+                f"{len(texts)} texts"
+            )
+        units: list[Sequence[float]] = []
+        for place, vector in enumerate(response.vectors):
+            if place % SLICE == SLICE - 1:
+                await trio.lowlevel.checkpoint()
+            units.append(_unit(vector))
+        return units
 
 
 def _unit(vector: Sequence[float]) -> Sequence[float]:

@@ -83,9 +83,12 @@ def estimate_tools(tools: Iterable[ToolSpec]) -> int:
 
 
 def estimate_request(request: ChatRequest) -> int:
-    """Tokens of all that is sent: system prompt, messages, tools."""
+    """Tokens of all that is sent: system prompt, messages, tools, the answer's form."""
     system = MESSAGE_TOKENS + estimate_text(request.system) if request.system else 0
-    return system + estimate_messages(request.messages) + estimate_tools(request.tools)
+    form = request.output_schema
+    schema = 0 if form is None else estimate_text(_json(form.schema))
+    messages = estimate_messages(request.messages)
+    return system + messages + estimate_tools(request.tools) + schema
 
 
 def _estimate_part(part: Part) -> int:

@@ -59,6 +59,22 @@ def search_tokens(text: str) -> frozenset[str]:
     return frozenset(words)
 
 
+ENDINGS: Final = ("ing", "ed", "es", "s")
+
+
+def _stem(word: str) -> str:
+    """A word without `s`, `ing`, `ed` and what these change; the same on both sides."""
+    if len(word) < 4 or not word.isascii():
+        return word
+    for ending in ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            shorter = word.removesuffix(ending)
+            word = _stem(shorter) if ending in {"es", "s"} else shorter
+            break
+    word = word.removesuffix("e")
+    return word[:-1] if len(word) > 3 and word[-1] == word[-2] else word
+
+
 @frozen
 class _Entry:
     name: str
@@ -71,8 +87,9 @@ class KeywordIndex:
     """Ranks tools by the words that they share with the query: no model, no network.
 
     A rare word counts for more; one that all tools have, for nothing. Words of the name
-    count twice. What shares any word that counts is found: one tool too many costs
-    little, a missing one loses the task.
+    count twice. A word that no tool has stands for its other forms in English: `emails`
+    finds `send_email`. What shares any word that counts is found: one tool too many
+    costs little, a missing one loses the task.
     """
 
     _entries: Sequence[_Entry]
@@ -96,10 +113,18 @@ class KeywordIndex:
 
     async def search(self, query: str, limit: int) -> Sequence[str]:
         await trio.lowlevel.checkpoint()
-        words = search_tokens(query)
+        words = self._known(search_tokens(query))
         scored = [(self._score(entry, words), entry.name) for entry in self._entries]
         ranked = sorted((-score, name) for score, name in scored if score > 0)
         return [name for _, name in ranked[:limit]]
+
+    def _known(self, words: frozenset[str]) -> frozenset[str]:
+        """The words as the catalogue has them; of one that it lacks, other forms."""
+        known = words & self._weights.keys()
+        lacking = {_stem(each) for each in words - known}
+        if not lacking:
+            return known
+        return known | {word for word in self._weights if _stem(word) in lacking}
 
     def _score(self, entry: _Entry, words: frozenset[str]) -> float:
         of_name = [2 * self._weights[word] for word in words & entry.of_name]

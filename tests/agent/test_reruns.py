@@ -11,11 +11,12 @@ from agentrt.agent.agent import Agent
 from agentrt.core.chat import Usage
 from agentrt.core.context import STOP_KEY, Context
 from agentrt.core.errors import ServerError
+from agentrt.core.history import find_history_faults
 from agentrt.core.messages import UserMessage
 from agentrt.core.options import TurnOptions
 from agentrt.core.outcomes import Approve, TurnCompleted, TurnFailed, TurnPaused
 from agentrt.events.types import RunUsage
-from agentrt.filters.base import Filter, ToolUse, TurnCall, hook
+from agentrt.filters.base import Filter, IterationCall, ToolUse, TurnCall, hook
 from agentrt.testing import Say, ScriptedModel, call
 from agentrt.tools.base import ToolResult, tool
 
@@ -171,3 +172,33 @@ async def test_another_turn_begins_anew() -> None:
         outcome = await made.run("go", conversation_id="c")
         assert isinstance(outcome, TurnCompleted)
         assert [record.content for record in outcome.calls] == ["1", "2"]
+
+
+async def test_an_iteration_that_is_run_again_leaves_a_balanced_history() -> None:
+    """X5: nothing is stored twice, and no call of the first attempt stays open."""
+
+    @hook
+    async def again(call: IterationCall) -> AsyncIterator[None]:
+        yield
+        if call.request.index == 0:
+            await call.rerun()
+
+    @tool
+    async def add() -> str:
+        """Add."""
+        await trio.lowlevel.checkpoint()
+        return "2"
+
+    agent = Agent(
+        model=ScriptedModel([call("add"), call("add"), "done"]),
+        tools=[add],
+        filters=[Filter(name="again", iteration=again)],
+    )
+    outcome = await agent.run("go", conversation_id="c")
+    assert isinstance(outcome, TurnCompleted)
+    history = await agent.history("c")
+    assert find_history_faults(history) == []
+    kinds = [type(message).__name__ for message in history]
+    assert kinds == ["UserMessage"] + ["AssistantMessage", "ToolMessage"] * 2 + [
+        "AssistantMessage"
+    ]

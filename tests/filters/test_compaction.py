@@ -31,6 +31,7 @@ from agentrt.filters.compaction import (
     InMemoryShortenings,
     compaction_filter,
 )
+from agentrt.filters.rereading import rereading_filter
 from agentrt.filters.shortening import Shortening
 from agentrt.models.estimate import estimate_messages, estimate_request
 from agentrt.models.limits import ModelCatalog, ModelSpec
@@ -450,3 +451,76 @@ def test_a_catalog_knows_the_window() -> None:
 def test_bad_settings_fail_at_once(options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CompactionSettings(**options)
+
+
+@define
+class BrokenStore:
+    """A cache whose server is down."""
+
+    async def load(self, conversation_id: str) -> None:
+        await trio.lowlevel.checkpoint()
+        raise ConnectionError("down")
+
+    async def save(self, conversation_id: str, short: object) -> None:
+        await trio.lowlevel.checkpoint()
+        raise ConnectionError("down")
+
+
+async def test_a_cache_that_fails_costs_no_turn(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = ScriptedModel(["answer " * 150] * 8)
+    compaction = compaction_filter(2_000, store=BrokenStore())
+    agent = Agent(model=model, filters=[compaction])
+    for number in range(8):
+        outcome = await agent.run(f"question {number} " * 40, conversation_id="c")
+        assert isinstance(outcome, TurnCompleted)
+    assert "could not be read" in caplog.text
+    assert "could not be kept" in caplog.text
+
+
+async def test_what_is_fixed_and_too_large_is_said_and_costs_no_summaries(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    summarizer = ScriptedModel([])
+    agent = Agent(
+        model=ScriptedModel(["answer"] * 5),
+        system="word " * 3_000,
+        filters=[compaction_filter(4_000, summarizer=summarizer)],
+    )
+    for number in range(5):
+        await agent.run(f"question {number}", conversation_id="c")
+    assert "no message is shortened" in caplog.text
+
+
+async def test_a_system_prompt_beyond_the_target_does_not_cost_a_summary_a_call() -> (
+    None
+):
+    summarizer = ScriptedModel(["A short summary."] * 20)
+    agent = Agent(
+        model=ScriptedModel(["answer " * 20] * 20),
+        system="word " * 1_700,  # some 2,100 of 4,000 tokens; the target is 2,000
+        filters=[compaction_filter(4_000, summarizer=summarizer)],
+    )
+    for number in range(20):
+        await agent.run(f"question {number} " * 10, conversation_id="c")
+    assert 1 <= len(summarizer.requests) <= 4
+
+
+@pytest.mark.parametrize("makes", [rereading_filter, None])
+async def test_summaries_build_on_each_other_where_a_question_is_rephrased(
+    makes: Any,
+) -> None:
+    """The message is known by its id, whatever a filter makes of its words."""
+    summarizer = ScriptedModel(["What came before, in short."] * 20)
+    around = [] if makes is None else [makes()]
+    compaction = compaction_filter(2_000, summarizer=summarizer)
+    agent = Agent(
+        model=ScriptedModel(["answer " * 150] * 20), filters=[*around, compaction]
+    )
+    for number in range(20):
+        await agent.run(f"question {number} " * 40, conversation_id="c")
+    first, *later = summarizer.requests
+    assert "What came before, in short." not in first.messages[0].text
+    assert later
+    assert all("What came before, in short." in r.messages[0].text for r in later)

@@ -1,6 +1,7 @@
 """Any mix of filters in any order: layers close in reverse, and all promises hold."""
 
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from agentrt.core.outcomes import (
     TurnFailed,
     TurnPaused,
 )
-from agentrt.events.types import RunStarted, TerminalEvent
+from agentrt.events.types import MessageDelta, RunStarted, TerminalEvent
 from agentrt.filters.base import Filter, hook
 from agentrt.filters.budget import budget_filter
 from agentrt.filters.compaction import compaction_filter
@@ -54,7 +55,7 @@ MAKERS: Final[Mapping[str, Callable[[], Filter]]] = {
     "chat log": chat_logging_filter,
     "tool log": tool_logging_filter,
     "normalize": lambda: normalize_filter(merge=True),
-    "redact": lambda: redaction_filter(r"sk-\w+"),
+    "redact": lambda: redaction_filter(re.compile(r"sk-\w+")),
     "hold": lambda: hold_filter(lambda text: "draft" not in text),
     "reread": rereading_filter,
     "safeguard": lambda: safeguard_filter(["bomb"]),
@@ -190,6 +191,10 @@ async def test_any_mix_in_any_order_closes_in_reverse(
     kinds = {name.partition(" ")[2] for name in log.passes}
     assert kinds == {"turn", "iteration", "chat", "tool"}
     check_stream(store.everything)
+    shown = "".join(
+        x.event.text for x in store.everything if isinstance(x.event, MessageDelta)
+    )
+    assert ("sk-secret" in shown) == ("redact" not in names[:count])
     events = [envelope.event for envelope in store.everything]
     starts = sum(isinstance(event, RunStarted) for event in events)
     assert starts == sum(isinstance(event, TerminalEvent) for event in events)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agentrt.agent.agent import Agent
 from agentrt.core.converter import from_json, to_json
-from agentrt.core.errors import RateLimitError
+from agentrt.core.errors import ModelError, RateLimitError
 from agentrt.core.history import find_history_faults
 from agentrt.core.messages import UserMessage
 from agentrt.core.outcomes import Approve, PauseSnapshot, TurnFailed, TurnPaused
@@ -371,3 +371,24 @@ async def test_found_is_what_a_sort_by_cosine_finds(
     for document in found:
         vector = tuple(int(part) for part in document.text.split())
         assert cosine(vector) == pytest.approx(document.score)
+
+
+@define
+class WrongEmbedding:
+    """Gives as many vectors as it likes."""
+
+    count: int
+    ref: str = "wrong/embedding"
+
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResponse:
+        await trio.lowlevel.checkpoint()
+        return EmbeddingResponse(vectors=[[1.0]] * self.count)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+async def test_an_embedding_that_gives_another_number_of_vectors_is_an_error(
+    count: int,
+) -> None:
+    retriever = VectorRetriever(WrongEmbedding(count), ["one", "two"])
+    with pytest.raises(ModelError, match=rf"gave {count} vectors for 2 texts"):
+        await retriever.retrieve("x", limit=1)

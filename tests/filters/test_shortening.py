@@ -47,14 +47,16 @@ def test_what_is_not_shortened_is_the_very_same(some: Sequence[Message]) -> None
 
 
 @given(st.lists(messages(), min_size=1, max_size=5), st.data())
-def test_a_digest_knows_order_words_and_number(
+def test_a_digest_knows_order_and_number_and_no_words(
     some: Sequence[Message], data: st.DataObject
 ) -> None:
     place = data.draw(st.integers(0, len(some) - 1))
     reworded = [*some]
     reworded[place] = UserMessage(id=some[place].id, content=some[place].text + "!")
-    others = [some[:place], reworded, [*some, *some[:1]]]
-    if list(reversed(some)) != list(some):
+    assert digest(reworded) == digest(some), "a filter may have rephrased it"
+    others = [some[:place], [*some, *some[:1]]]
+    ids = [message.id for message in some]
+    if ids[::-1] != ids:
         others.append(list(reversed(some)))
     assert digest(some) not in {digest(other) for other in others}
 

@@ -8,7 +8,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrt.core.chat import ChatRequest, ToolSpec
+from agentrt.core.chat import ChatRequest, OutputSchema, ToolSpec
 from agentrt.core.messages import (
     AssistantMessage,
     Blocks,
@@ -163,3 +163,16 @@ def test_a_tool_is_at_least_its_schema_and_its_description(
     spec = ToolSpec(name="t", description=description, parameters=parameters)
     schema = json.dumps(parameters, ensure_ascii=False)
     assert estimate_tools([spec]) >= len(schema + description) / 4
+
+
+def test_the_form_of_an_answer_counts() -> None:
+    properties = {
+        f"p{n}": {"type": "string", "description": "x" * 40} for n in range(50)
+    }
+    form = OutputSchema(
+        name="form", schema={"type": "object", "properties": properties}
+    )
+    plain = ChatRequest(messages=[UserMessage(content="hi")])
+    assert estimate_request(evolve(plain, output_schema=form)) > (
+        estimate_request(plain) + 500
+    )

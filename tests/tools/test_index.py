@@ -12,6 +12,7 @@ from agentrt.core.chat import ToolSpec
 from agentrt.testing import trio_property
 from agentrt.testing.strategies import texts
 from agentrt.tools.index import KeywordIndex, RegexIndex, search_tokens
+from tests.filters.catalogue import TOOLS
 
 WORDS = ["read", "file", "list", "send", "message", "天气", "预报"]
 
@@ -182,3 +183,22 @@ async def test_any_pattern_gives_names_of_the_catalogue(query: str) -> None:
     found = await RegexIndex(SOME).search(query, 3)
     assert set(found) <= {spec.name for spec in SOME}
     assert len(found) <= 3
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("send mails", "mail_send"),
+        ("forecasts for tomorrow", "weather_forecast"),
+        ("taking screenshots", "browser_take_screenshot"),
+        ("creating events", "calendar_create_event"),
+        ("renaming", "move_file"),
+        ("posting messages", "slack_post_message"),
+        ("listing directories", "list_directory"),
+        ("editing files", "edit_file"),
+    ],
+)
+async def test_endings_of_english_hide_no_tool(query: str, name: str) -> None:
+    """As models write: in plural, and in the form that the sentence wants."""
+    index = KeywordIndex([each.spec for each in TOOLS])
+    assert name in await index.search(query, 5)
