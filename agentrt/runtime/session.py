@@ -247,43 +247,25 @@ def _terminal(
     run: Run, outcome: TurnOutcome, transcript: Transcript
 ) -> e.TerminalEvent:
     threads = tuple(each.name for each in run.leftovers if each.is_running())
-    audit = RunAudit(threads=threads)
-    label = run.label
+    known: dict[str, Any] = {
+        "label": run.label,
+        "usage": outcome.usage,
+        "calls": outcome.calls,
+        "audit": RunAudit(threads=threads),
+    }
     match outcome:
         case TurnCompleted():
-            return e.RunFinished(
-                label=label,
-                text=outcome.text,
-                stopped_by=outcome.stopped_by,
-                usage=outcome.usage,
-                calls=outcome.calls,
-                audit=audit,
-            )
+            by = outcome.stopped_by
+            return e.RunFinished(text=outcome.text, stopped_by=by, **known)
         case TurnPaused():
-            return e.RunPaused(
-                label=label,
-                interrupts=outcome.interrupts,
-                usage=outcome.usage,
-                calls=outcome.calls,
-                audit=audit,
-            )
+            return e.RunPaused(interrupts=outcome.interrupts, **known)
         case TurnCancelled():
-            return e.RunCancelled(
-                label=label,
-                reason=outcome.reason,
-                text=outcome.text,
-                usage=outcome.usage,
-                calls=outcome.calls,
-                audit=audit,
-            )
+            return e.RunCancelled(reason=outcome.reason, text=outcome.text, **known)
         case TurnFailed():
             return e.RunFailed(
-                label=label,
                 message=outcome.message,
                 error_code=outcome.code,
                 retryable=outcome.retryable,
                 deadline=outcome.deadline,
-                usage=outcome.usage,
-                calls=outcome.calls,
-                audit=audit,
+                **known,
             )
