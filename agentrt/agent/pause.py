@@ -133,22 +133,28 @@ def check_answers(
             f"interrupt {missing[0]!r} has no answer; all of {_list(known)} need one"
         )
     for id_, decision in answers.items():
-        call = known[id_].call
-        allowed = ALLOWED[known[id_].kind]
-        if isinstance(decision, get_args(Decision)) and not isinstance(
-            decision, allowed
-        ):
-            names = ", ".join(each.__name__ for each in allowed)
-            raise AnswerError(
-                f"interrupt {id_!r} is of kind {known[id_].kind!r} and takes {names}, "
-                f"got {type(decision).__name__}"
-            )
-        if fault := _form_fault(decision):
-            raise AnswerError(f"the answer to {id_!r} {fault}")
-        if isinstance(decision, Approve) and decision.arguments is not None:
-            edited = evolve(call, arguments=decision.arguments)
-            if (fault := check(known[id_], edited)) is not None:
-                raise AnswerError(f"edited arguments for {call.name!r}: {fault}")
+        _check_answer(known[id_], decision, check)
+
+
+def _check_answer(
+    interrupt: Interrupt,
+    decision: Any,
+    check: Callable[[Interrupt, ToolCall], str | None],
+) -> None:
+    allowed = ALLOWED[interrupt.kind]
+    known = isinstance(decision, get_args(Decision))
+    if known and not isinstance(decision, allowed):
+        names = ", ".join(each.__name__ for each in allowed)
+        raise AnswerError(
+            f"interrupt {interrupt.id!r} is of kind {interrupt.kind!r} and takes "
+            f"{names}, got {type(decision).__name__}"
+        )
+    if fault := _form_fault(decision):
+        raise AnswerError(f"the answer to {interrupt.id!r} {fault}")
+    if isinstance(decision, Approve) and decision.arguments is not None:
+        edited = evolve(interrupt.call, arguments=decision.arguments)
+        if (fault := check(interrupt, edited)) is not None:
+            raise AnswerError(f"edited arguments for {interrupt.call.name!r}: {fault}")
 
 
 def _form_fault(decision: Any) -> str | None:
