@@ -9,7 +9,7 @@ from attrs import define, evolve, field, frozen
 from agentrt.agent.agent import Agent
 from agentrt.agent.subagents import SubagentLimits, Subagents
 from agentrt.core.context import Context
-from agentrt.core.errors import ToolError
+from agentrt.core.errors import SnapshotError, ToolError
 from agentrt.core.messages import ToolCall
 from agentrt.core.outcomes import Decision, Interrupt
 from agentrt.tools.base import Tool, ToolSuspended
@@ -36,8 +36,14 @@ class _NestedAgent:
         place = f"{conversation_id}/{call_id}"
         for number in range(-1, self.subagents.limits.max_tasks):
             own = place if number < 0 else f"{place}/{number}"
-            if await self.agent.pauses.load(own) is not None:
+            if await self._holds_pause(own):
                 await self.agent.forget(own)
+
+    async def _holds_pause(self, conversation_id: str) -> bool:
+        try:
+            return await self.agent.pauses.load(conversation_id) is not None
+        except SnapshotError:  # one that nobody can read must go as well
+            return True
 
 
 def _prompt(task: str, background: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from attrs import define, field
+from attrs import define, evolve, field
 
 from agentrt.agent.agent import Agent
 from agentrt.agent.delegation import delegate_tool, fan_out_tool
@@ -529,6 +529,29 @@ async def test_a_subagent_that_was_lost_is_a_failed_call() -> None:
     assert results(await made.history("c")) == {
         "d": "error: the subagent was lost while it waited"
     }
+
+
+@pytest.mark.parametrize("how", ["discarded", "answered"])
+async def test_a_subagents_pause_that_nobody_can_read_blocks_nothing(how: str) -> None:
+    deleter = Deleter()
+    helper = deleter.agent("/a", memory=InMemoryChatMemory())
+    made = parent(
+        call("delegate", id="d", task="x"), "done", tools=[delegate_tool(helper)]
+    )
+    await made.run("go", conversation_id="c")
+    kept = await helper.pauses.load("c/d")
+    assert kept is not None
+    await helper.pauses.save(evolve(kept, remaining=-1))
+    if how == "discarded":
+        assert await made.discard_pause("c")
+        assert await helper.pauses.load("c/d") is None
+        assert list(await helper.history("c/d")) == []
+    else:
+        outcome = await made.resume("c", {"d/x0": Approve()})
+        assert isinstance(outcome, TurnCompleted)
+        assert results(await made.history("c"))["d"].startswith("error: ")
+    assert deleter.deleted == []
+    assert find_history_faults(await made.history("c")) == []
 
 
 @pytest.mark.parametrize("how", ["agent", "runtime"])
