@@ -24,26 +24,15 @@ from agentrt.core.errors import (
     SessionStateError,
 )
 from agentrt.core.ids import new_id
-from agentrt.core.messages import (
-    Message,
-    user_messages,
-)
-from agentrt.core.outcomes import (
-    Decision,
-    TurnOutcome,
-)
+from agentrt.core.messages import Message, user_messages
+from agentrt.core.outcomes import Decision, TurnOutcome
 from agentrt.events.types import RunStarted
 from agentrt.filters.base import TurnRequest
 from agentrt.runtime.registry import DEFAULT_AGENT, AgentRegistry, Agents, as_registry
 from agentrt.runtime.run import CLOSED, DEFAULT_OPTIONS, Run, RunOptions
 from agentrt.runtime.session import Session, SessionStatus
 from agentrt.runtime.subscriptions import Subscription
-from agentrt.runtime.taking import (
-    Taking,
-    fresh_ids,
-    open_pause,
-    open_questions,
-)
+from agentrt.runtime.taking import Taking, fresh_ids, open_pause, open_questions
 from agentrt.scopes import deadline, holds_only
 from agentrt.stores.base import EventStore
 from agentrt.stores.in_memory import InMemoryEventStore
