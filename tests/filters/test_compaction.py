@@ -413,7 +413,9 @@ def test_wherever_it_is_stopped_the_history_is_whole_and_the_next_turn_works() -
         assert isinstance(outcome, TurnCompleted)
         assert find_history_faults(await world.memory.history("c")) == []
 
-    assert cancel_sweep(World, scenario, check).runs > 60
+    report = cancel_sweep(World, scenario, check)
+    print(report)
+    assert report.runs > 60
 
 
 async def test_so_many_conversations_are_remembered() -> None:
