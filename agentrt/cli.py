@@ -98,7 +98,8 @@ async def _serve_until(
     origins = settings.origins
     async with trio.open_nursery() as nursery:
         websocket = partial(serve_websocket, runtime, host=host, origins=origins)
-        ws_port = await nursery.start(partial(websocket, port=settings.websocket_port))
+        free_or_asked = settings.websocket_port or 0
+        ws_port = await nursery.start(partial(websocket, port=free_or_asked))
         http = partial(serve_http, runtime, host=host, port=port)
         settings = evolve(settings, websocket_port=ws_port)
         address = await nursery.start(partial(http, settings=settings))
