@@ -2,20 +2,51 @@
 
 They change what readers see, and with `stored` also what is kept. A secret may be cut
 into any number of deltas: what could still become one is held back until it is known.
+
+Several of them see one another's work, on the stream in the order of registration. Chat
+hooks answer in the other order, so the innermost does for all what they do to what is
+kept: in the order of the stream, and each answer of `release` as it was given there.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextvars import ContextVar
 from functools import partial
+from typing import Final, TypeAlias
 
 from attrs import define, evolve, field
 
 from agentrt.core.chat import Delta, ReasoningDelta, TextDelta, ToolCallDelta
+from agentrt.core.context import Context
 from agentrt.core.messages import AssistantMessage
 from agentrt.core.parts import Content, TextPart
 from agentrt.filters.base import ChatCall, Filter, Hook, hook
 from agentrt.filters.secrets import Secret, Secrets, Stretch, secrets_of
 
 __all__ = ["hold_filter", "redaction_filter"]
+
+Change: TypeAlias = Callable[[AssistantMessage], AssistantMessage]
+
+Decide: TypeAlias = Callable[[AssistantMessage], Change]
+"""From the message as it is shown so far, what a filter does to it."""
+
+
+@define(eq=False, kw_only=True)
+class _Layer:
+    """What one filter does in one model call."""
+
+    decide: Decide
+    stored: bool
+    context: Context
+    verdicts: dict[tuple[int, str], bool]
+    """By `release` and text: of all layers of this call."""
+
+    made: AssistantMessage | None = field(default=None, init=False)
+    """What a layer within made of the answer, for this one too."""
+
+
+LAYERS: Final[ContextVar[tuple[_Layer, ...]]] = ContextVar("layers", default=())
+"""Of the model call that this task is in, the outermost first. No hook hands anything
+inward but the request, which belongs to the vendor."""
 
 
 def redaction_filter(
@@ -56,7 +87,7 @@ def redaction_filter(
     return Filter(
         name="redaction",
         tokens=partial(_Redaction, secrets, reasoning),
-        chat=_storing(redact) if stored else None,
+        chat=_layer_hook(lambda shown: redact, stored),
     )
 
 
@@ -68,45 +99,87 @@ def hold_filter(
 ) -> Filter:
     """Hold each message of the model back until it is whole; show it if `release` says.
 
-    `release` is given the text, or the reasoning of a message without text, and must
-    be quick; what it raises fails the call. On yes everything is shown, in order. On no
-    readers see `replacement` in place of text and reasoning. Calls of tools are shown
-    either way, since they run: an approval policy decides on those. A message that
-    is cut or fails shows nothing.
+    `release` is given the text, or the reasoning of a message without text, as the
+    filters before this one show it. It is asked once and must be quick; what it raises
+    fails the call. On yes everything is shown, in order. On no readers see
+    `replacement` in place of text and reasoning. Calls of tools are shown either way,
+    since they run: an approval policy decides on those. A message that is cut or fails
+    shows nothing.
 
     What is stored stays as it was, and so do the outcome and `run/finished`, unless
     `stored` is set: as with `redaction_filter`. Holds one message in memory.
     """
 
     def replace(message: AssistantMessage) -> AssistantMessage:
-        said = message.text or message.reasoning
-        if not said or release(said):
-            return message
         return evolve(message, content=replacement, reasoning="")
+
+    def decide(shown: AssistantMessage) -> Change:
+        said = shown.text or shown.reasoning
+        return _unchanged if not said or _judge(release, said) else replace
 
     return Filter(
         name="hold",
         tokens=partial(_Hold, release, replacement),
-        chat=_storing(replace) if stored else None,
+        chat=_layer_hook(decide, stored),
     )
 
 
-def _storing(
-    change: Callable[[AssistantMessage], AssistantMessage],
-) -> Hook[ChatCall]:
+def _layer_hook(decide: Decide, stored: bool) -> Hook[ChatCall]:
     """A hook that changes what the model said before anything keeps it."""
 
     @hook
     async def chat(call: ChatCall) -> AsyncIterator[None]:
-        yield
-        said = call.response.message
-        changed = change(said)
-        if changed != said:
-            if not changed.tool_calls:  # with calls, a vendor may want them back
-                changed = evolve(changed, blocks=None)
-            call.response = evolve(call.response, message=changed)
+        before = LAYERS.get()
+        # An agent that a filter asks has layers of its own.
+        outer = before if before and before[-1].context is call.context else ()
+        layer = _Layer(
+            decide=decide,
+            stored=stored,
+            context=call.context,
+            verdicts=outer[-1].verdicts if outer else {},
+        )
+        LAYERS.set((*outer, layer))
+        try:
+            yield
+            said = call.response.message
+            if said is not layer.made:
+                made = _kept((*outer, layer), said)
+                call.response = evolve(call.response, message=made)
+                for each in outer:
+                    each.made = made
+        finally:
+            LAYERS.set(before)
 
     return chat
+
+
+def _kept(layers: Sequence[_Layer], said: AssistantMessage) -> AssistantMessage:
+    """What is kept of what the model said: the message itself if nothing changes."""
+    shown = kept = said
+    last = max((at for at, layer in enumerate(layers) if layer.stored), default=-1)
+    for layer in layers[: last + 1]:
+        change = layer.decide(shown)
+        shown = change(shown)
+        kept = change(kept) if layer.stored else kept
+    if kept == said:
+        return said
+    # With calls, a vendor may want its blocks back.
+    return kept if kept.tool_calls else evolve(kept, blocks=None)
+
+
+def _unchanged(message: AssistantMessage) -> AssistantMessage:
+    return message
+
+
+def _judge(release: Callable[[str], bool], said: str) -> bool:
+    """What `release` says, or has said of the same words in this call."""
+    layers = LAYERS.get()
+    verdicts = layers[-1].verdicts if layers else {}
+    # A stream joins the parts of a message without spaces.
+    key = (id(release), "".join(said.split()))
+    if key not in verdicts:
+        verdicts[key] = release(said)
+    return verdicts[key]
 
 
 def _over_texts(change: Callable[[str], str], content: Content) -> Content:
@@ -175,7 +248,7 @@ class _Hold:
         texts = [d.text for d in self._held if isinstance(d, TextDelta)]
         thoughts = [d.text for d in self._held if isinstance(d, ReasoningDelta)]
         said = "".join(texts) or "".join(thoughts)
-        if not said or self._release(said):
+        if not said or _judge(self._release, said):
             return self._held
         calls = [d for d in self._held if isinstance(d, ToolCallDelta)]
         return [TextDelta(text=self._replacement), *calls]

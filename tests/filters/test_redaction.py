@@ -1,12 +1,13 @@
 """Filters of the stream: no way of cutting a secret shows it, and nothing is lost."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from attrs import evolve
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -17,11 +18,11 @@ from agentrt.core.messages import AssistantMessage, Blocks
 from agentrt.core.outcomes import TurnCompleted, TurnFailed
 from agentrt.core.parts import FilePart, TextPart
 from agentrt.events import types as e
-from agentrt.filters.base import Filter, TokenTransform
+from agentrt.filters.base import ChatCall, Filter, TokenTransform, hook
 from agentrt.filters.redaction import hold_filter, redaction_filter
 from agentrt.models.function import FunctionModel
 from agentrt.runtime.runtime import open_runtime
-from agentrt.testing import Say, ScriptedModel, call, check_stream
+from agentrt.testing import Say, ScriptedModel, call, check_stream, trio_property
 from agentrt.tools.base import tool
 from tests.flow.worlds import RecordingStore
 
@@ -385,6 +386,117 @@ async def test_a_filter_after_another_sees_what_that_one_shows() -> None:
     assert told(events) == "a [redacted]"
     _, _, events = await run([HOLDS, REDACTS], Say(text=["a s3", "cret"]))
     assert told(events) == "[held back]"
+
+
+def hides(word: str, *, stored: bool = True) -> Filter:
+    return redaction_filter(word, replacement="#", stored=stored)
+
+
+def holds(word: str, asked: list[str] | None = None, *, stored: bool = True) -> Filter:
+    def release(text: str) -> bool:
+        if asked is not None:
+            asked.append(text)
+        return word not in text
+
+    return hold_filter(release, replacement="no", stored=stored)
+
+
+@pytest.mark.parametrize(
+    ("made", "shown", "kept"),
+    [
+        ([holds("AC"), hides("AC")], "no", "no"),
+        ([hides("AC"), holds("AC")], "a #", "a #"),
+        ([hides("AC", stored=False), holds("AC")], "a #", "a AC"),
+        ([holds("AC"), hides("AC", stored=False)], "no", "no"),
+        ([holds("AC", stored=False), hides("AC")], "no", "a #"),
+        ([hides("AC"), holds("AC", stored=False)], "a #", "a #"),
+        ([hides("AC"), hides("a #")], "#", "#"),
+        ([hides("AC"), holds("#")], "no", "no"),
+        ([holds("AC"), hides("no")], "#", "#"),
+    ],
+)
+async def test_readers_outcome_and_history_agree_in_whatever_order_they_stand(
+    made: Sequence[Filter], shown: str, kept: str
+) -> None:
+    agent, outcome, events = await run(made, Say(text=["a A", "C"]))
+    history = await agent.history("c")
+    assert (told(events), outcome.text, history[1].text) == (shown, kept, kept)
+
+
+WORDS = st.text(alphabet="abno#", min_size=1, max_size=3)
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), WORDS), max_size=4),
+    st.lists(st.text(alphabet="ab#", min_size=1, max_size=4), min_size=1, max_size=4),
+    st.integers(0, 4),
+    st.booleans(),
+)
+@trio_property
+async def test_all_that_are_stored_keep_what_they_show_and_ask_once(
+    kinds: list[tuple[bool, str]], pieces: list[str], place: int, again: bool
+) -> None:
+    """Also around a filter that asks the model twice, or another agent first."""
+    asked: list[list[str]] = [[] for _ in kinds]
+    made = [
+        holds(word, asked[at]) if is_hold else hides(word)
+        for at, (is_hold, word) in enumerate(kinds)
+    ]
+    other = Agent(model=ScriptedModel(["a#b"] * 2), filters=[hides("#b")])
+    others: list[str] = []
+
+    @hook
+    async def between(call: ChatCall) -> AsyncIterator[None]:
+        answer = await other.run("go")
+        assert isinstance(answer, TurnCompleted)
+        others.append(answer.text)
+        yield
+        if again:
+            await call.rerun()
+
+    say = Say(text=pieces)
+    with_other = [*made[:place], Filter(name="x", chat=between), *made[place:]]
+    agent = Agent(model=ScriptedModel([say, say]), filters=with_other)
+    events: list[e.Event] = []
+    outcome = await agent.run("go", conversation_id="c", emit=events.append)
+    assert isinstance(outcome, TurnCompleted)
+    ids = [x.message_id for x in events if isinstance(x, e.MessageStarted)]
+    shown = "".join(
+        x.text
+        for x in events
+        if isinstance(x, e.MessageDelta) and x.message_id == ids[-1]
+    )
+    assert outcome.text == shown
+    assert (await agent.history("c"))[-1].text == shown
+    assert others == ["a#"]
+    assert all(len(texts) <= 1 + again for texts in asked)
+
+
+async def test_who_judges_is_asked_once_a_message() -> None:
+    """A judge that changes its mind: what was held is not kept."""
+    asked: list[str] = []
+
+    def release(text: str) -> bool:
+        asked.append(text)
+        return len(asked) > 1
+
+    agent, outcome, events = await run(hold_filter(release, stored=True), "a b")
+    assert told(events) == outcome.text == "[held back]"
+    assert [m.text for m in await agent.history("c")] == ["go", "[held back]"]
+    assert asked == ["a b"]
+
+
+async def test_what_a_filter_says_in_place_of_the_model_is_redacted_too() -> None:
+    @hook
+    async def answer(call: ChatCall) -> AsyncIterator[None]:
+        yield
+        message = evolve(call.response.message, content="AC, I say")
+        call.response = evolve(call.response, message=message)
+
+    known = Filter(name="answer", chat=answer)
+    for made in ([hides("AC"), known, holds("b")], [hides("AC"), holds("b"), known]):
+        agent, outcome, _ = await run(made, "b")
+        assert outcome.text == (await agent.history("c"))[1].text == "#, I say"
 
 
 async def test_a_model_that_does_not_stream_is_treated_alike() -> None:
