@@ -73,6 +73,7 @@ def redaction_filter(
     Raises:
         ValueError: there is no pattern, one matches the empty text, or `max_length` is
             below 1.
+        TypeError: a pattern is neither a text nor a compiled pattern of text.
     """
     secrets = secrets_of(patterns, replacement, max_length)
 

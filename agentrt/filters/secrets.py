@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from operator import itemgetter
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from attrs import define, field, frozen
 
@@ -112,6 +112,7 @@ def secrets_of(
     if max_length < 1:
         raise ValueError(f"max_length is {max_length}, expected 1 or more characters")
     given = [patterns] if isinstance(patterns, str | re.Pattern) else list(patterns)
+    _check_kinds(given)
     if not given:
         raise ValueError("there is nothing to redact: no pattern was given")
     texts = sorted((p for p in given if isinstance(p, str)), key=len, reverse=True)
@@ -127,3 +128,18 @@ def secrets_of(
         reach=max_length,
         beginning=re.compile(f"[{re.escape(firsts)}]" if texts else "(?!)"),
     )
+
+
+def _check_kinds(patterns: Sequence[Any]) -> None:
+    """A message names no pattern: it may be the secret itself."""
+    for number, each in enumerate(patterns, 1):
+        kind = type(each).__name__
+        if isinstance(each, re.Pattern):
+            if isinstance(each.pattern, str):
+                continue
+            kind = "pattern of bytes"
+        if not isinstance(each, str):
+            raise TypeError(
+                f"pattern {number} of {len(patterns)} is a {kind}, expected a text or "
+                "a compiled pattern of text: decode bytes, leave out what is unset"
+            )

@@ -205,6 +205,28 @@ def test_patterns_that_cannot_work_are_refused(
         redaction_filter(patterns, **options)
 
 
+NO_SECRETS = st.one_of(
+    st.none(),
+    st.integers(),
+    st.binary(),
+    st.just(re.compile(rb"s3cret")),
+    st.lists(st.text(), max_size=2),
+    st.dictionaries(st.text(), st.text(), max_size=1),
+)
+
+
+@given(st.lists(st.sampled_from(["a", re.compile("b")])), NO_SECRETS)
+@example(before=[], wrong=b"s3cret")
+@example(before=[], wrong=re.compile(rb"s3cret"))
+def test_what_is_neither_a_text_nor_a_pattern_is_refused_and_not_named(
+    before: list[Any], wrong: Any
+) -> None:
+    words = f"pattern {len(before) + 1} of {len(before) + 2} is a"
+    with pytest.raises(TypeError, match=words) as refused:
+        redaction_filter([*before, wrong, "a"])
+    assert "s3cret" not in str(refused.value)
+
+
 def test_a_pattern_that_matches_nothing_but_a_place_hides_nothing() -> None:
     made = redaction_filter(re.compile(r"(?=b)"), max_length=2)
     assert text_of(through(made, says("ab", "b"))) == "abb"
