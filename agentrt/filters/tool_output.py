@@ -52,6 +52,10 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 
 NAME: Final = re.compile(r"[\w-]{1,100}", re.ASCII)
 
+OWN_FOLDER: Final = re.compile(r"outputs-[0-9a-f]{16}")
+OWN_SUFFIXES: Final = (".txt", ".part")
+"""A file so named, in a folder so named, is ours; no other is ever deleted."""
+
 Spill: TypeAlias = Callable[[str, str], Awaitable[str]]
 """`spill(name, text)` keeps the text and says where, for the model to read."""
 
@@ -60,9 +64,9 @@ Spill: TypeAlias = Callable[[str, str], Awaitable[str]]
 class SpillFolder:
     """Keeps long results as files, each conversation's apart; the model may read them.
 
-    The folder is made when it is needed, and is this object's alone. With more than
-    `max_bytes` in it, the oldest files go; the newest always stays. What is in it when
-    the program ends stays, as the conversations that name it do.
+    The folder is made when it is needed. What is in it when the program ends stays, as
+    the conversations that name it do. With more than `max_bytes` of its own files, the
+    oldest of them go; the newest always stays, and so does what others put there.
     """
 
     path: Path
@@ -70,8 +74,9 @@ class SpillFolder:
 
     def write(self, conversation_id: str, name: str, text: str) -> None:
         """Keep a text. Blocks."""
+        self.path.mkdir(parents=True, exist_ok=True)
         folder = self._folder(conversation_id)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
         unfinished = folder / f"{name}.part"
         unfinished.write_bytes(text.encode("utf-8", "surrogatepass"))
         unfinished.replace(folder / f"{name}.txt")
@@ -88,11 +93,13 @@ class SpillFolder:
 
     def _folder(self, conversation_id: str) -> Path:
         raw = conversation_id.encode("utf-8", "surrogatepass")
-        return self.path / hashlib.sha256(raw).hexdigest()[:16]
+        return self.path / f"outputs-{hashlib.sha256(raw).hexdigest()[:16]}"
 
     def _make_room(self) -> None:
         files = []
-        for path in self.path.glob("*/*"):
+        for path in self.path.glob("outputs-*/*"):
+            if not _is_own(path):
+                continue
             with suppress(FileNotFoundError):  # another thread makes room as well
                 stat = path.stat()
                 files.append((stat.st_mtime_ns, stat.st_size, path))
@@ -101,6 +108,15 @@ class SpillFolder:
             held += bytes_
             if held > self.max_bytes and place > 0:
                 path.unlink(missing_ok=True)
+
+
+def _is_own(path: Path) -> bool:
+    return (
+        OWN_FOLDER.fullmatch(path.parent.name) is not None
+        and path.suffix in OWN_SUFFIXES
+        and path.is_file()
+        and not path.is_symlink()
+    )
 
 
 def tool_output_filter(

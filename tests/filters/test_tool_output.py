@@ -3,14 +3,16 @@
 import logging
 import os
 import re
+import tempfile
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 from attrs import define, field
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentrt.agent.agent import Agent
@@ -21,7 +23,12 @@ from agentrt.core.outcomes import TurnCompleted
 from agentrt.core.parts import Content, FilePart, NativePart, Part, TextPart, text_of
 from agentrt.events.types import Event, ToolReturned
 from agentrt.filters.base import Filter, ToolRequest, ToolUse, compile_hooks, hook
-from agentrt.filters.tool_output import READ_TOOL, SpillFolder, tool_output_filter
+from agentrt.filters.tool_output import (
+    OWN_FOLDER,
+    READ_TOOL,
+    SpillFolder,
+    tool_output_filter,
+)
 from agentrt.models.estimate import estimate_text
 from agentrt.stores.in_memory import InMemoryChatMemory
 from agentrt.testing import ScriptedModel, call, cancel_sweep, trio_property
@@ -320,6 +327,51 @@ def test_a_full_folder_lets_the_oldest_go_and_keeps_the_newest(tmp_path: Path) -
     folder.write("c", "huge", "x" * 100)
     assert folder.read("c", "huge") == "x" * 100
     assert folder.read("d", "four") is None
+
+
+PLACES = st.lists(
+    st.sampled_from(
+        ["a", "src", "x.txt", "x.part", "outputs-1", "outputs-", "0123456789abcdef"]
+    )
+    | st.from_regex(r"outputs-[0-9a-f]{16}", fullmatch=True),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(st.lists(PLACES, max_size=6), st.lists(st.integers(1, 40), max_size=6))
+@example(places=[["photos", "wedding.jpg"]], sizes=[20])
+@example(places=[["project", "src", "main.py"]], sizes=[20])
+@example(places=[["photos", "list.txt"]], sizes=[20])
+def test_what_others_put_into_the_folder_stays_there(
+    places: Sequence[Sequence[str]], sizes: Sequence[int]
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        for place in places:
+            path = root.joinpath(*place)
+            if not (OWN_FOLDER.fullmatch(path.parent.name) and len(place) == 2):
+                with suppress(OSError):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text("x" * 30)
+        others = set(root.rglob("*"))
+        for number, size in enumerate(sizes):
+            SpillFolder(root, max_bytes=50).write("c", f"give-{number}", "x" * size)
+        assert others <= set(root.rglob("*"))
+        own = [p for p in root.rglob("give-*") if p.is_file()]
+        assert sum(p.stat().st_size for p in own) <= 50
+        assert not sizes or SpillFolder(root).read("c", f"give-{len(sizes) - 1}")
+
+
+def test_a_folder_by_the_name_of_a_file_of_ours_is_passed_over(tmp_path: Path) -> None:
+    folder = SpillFolder(tmp_path, max_bytes=10)
+    folder.write("c", "one", "x" * 10)
+    (beside,) = tmp_path.iterdir()
+    (beside / "more.txt").mkdir()
+    (beside / "link.txt").symlink_to(beside / "more.txt")
+    folder.write("c", "two", "x" * 10)
+    kept = sorted(path.name for path in beside.iterdir())
+    assert kept == ["link.txt", "more.txt", "two.txt"]
 
 
 async def test_the_tool_to_read_is_there_only_with_a_folder(tmp_path: Path) -> None:
