@@ -64,9 +64,10 @@ Spill: TypeAlias = Callable[[str, str], Awaitable[str]]
 class SpillFolder:
     """Keeps long results as files, each conversation's apart; the model may read them.
 
-    The folder is made when it is needed. What is in it when the program ends stays, as
-    the conversations that name it do. With more than `max_bytes` of its own files, the
-    oldest of them go; the newest always stays, and so does what others put there.
+    The folder is made when it is needed; only this user may read what it writes. What
+    is in it when the program ends stays, as the conversations that name it do. With
+    more than `max_bytes` of its own files, the oldest of them go; the newest always
+    stays, and so does what others put there.
     """
 
     path: Path
@@ -74,11 +75,12 @@ class SpillFolder:
 
     def write(self, conversation_id: str, name: str, text: str) -> None:
         """Keep a text. Blocks."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(0o700, parents=True, exist_ok=True)
         folder = self._folder(conversation_id)
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(0o700, exist_ok=True)
         unfinished = folder / f"{name}.part"
-        unfinished.write_bytes(text.encode("utf-8", "surrogatepass"))
+        with open(unfinished, "wb", opener=partial(os.open, mode=0o600)) as file:
+            file.write(text.encode("utf-8", "surrogatepass"))
         unfinished.replace(folder / f"{name}.txt")
         self._make_room()
 

@@ -374,6 +374,18 @@ def test_a_folder_by_the_name_of_a_file_of_ours_is_passed_over(tmp_path: Path) -
     assert kept == ["link.txt", "more.txt", "two.txt"]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="has no such modes")
+def test_only_its_user_may_read_what_it_keeps(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        SpillFolder(tmp_path / "a" / "outputs").write("c", "one", "x")
+    finally:
+        os.umask(before)
+    made = (tmp_path / "a" / "outputs", *(tmp_path / "a" / "outputs").rglob("*"))
+    modes = [(path.is_file(), path.stat().st_mode & 0o777) for path in made]
+    assert modes == [(False, 0o700), (False, 0o700), (True, 0o600)]
+
+
 async def test_the_tool_to_read_is_there_only_with_a_folder(tmp_path: Path) -> None:
     async def spill(name: str, text: str) -> str:
         raise AssertionError
