@@ -5,7 +5,6 @@ Beneath `redaction`. Plain functions and objects; nothing here waits.
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
@@ -41,14 +40,6 @@ class Secrets:
         stretch = Stretch(self)
         return stretch.feed(text) + stretch.finish()
 
-    def first(self, text: str, start: int) -> tuple[int, int] | None:
-        """Where the first of them is."""
-        found: list[tuple[int, int]] = []
-        for pattern in self.patterns:
-            spans = (match.span() for match in pattern.finditer(text, start))
-            found.extend(islice((span for span in spans if span[0] < span[1]), 1))
-        return min(found, key=itemgetter(0), default=None)
-
     def settled(self, text: str, start: int) -> int:
         """Up to where no more text can begin another match than there is now."""
         only_texts = len(self.patterns) == bool(self.texts)
@@ -65,6 +56,37 @@ class Secrets:
         if span[1] < len(text) or text[span[0] :] in self.texts:
             return False
         return span[1] - span[0] < PATIENCE * self.reach
+
+
+@define(init=False)
+class _Search:
+    """What comes next in a text that stays as it is, from place to place.
+
+    The next match of each pattern is kept: one that is rare, or never there, is not
+    looked for again after each match of another.
+    """
+
+    _text: str
+    _next: dict[re.Pattern[str], tuple[int, int] | None]
+    """In the order in which they win; without those that do not come any more."""
+
+    def __init__(self, patterns: Sequence[re.Pattern[str]], text: str) -> None:
+        self._text = text
+        self._next = dict.fromkeys(patterns)
+
+    def first(self, place: int) -> tuple[int, int] | None:
+        """Where the first of them is, from `place` on, which never goes back."""
+        for pattern, span in list(self._next.items()):
+            if span is not None and span[0] >= place:
+                continue
+            spans = (match.span() for match in pattern.finditer(self._text, place))
+            found = next((each for each in spans if each[0] < each[1]), None)
+            if found is None:
+                del self._next[pattern]
+            else:
+                self._next[pattern] = found
+        coming = [span for span in self._next.values() if span is not None]
+        return min(coming, key=itemgetter(0), default=None)
 
 
 @define
@@ -90,14 +112,15 @@ class Stretch:
     def _advance(self, end: int, *, final: bool = False) -> str:
         shown: list[str] = []
         place = self._held
-        span = self._secrets.first(self._text, place)
+        search = _Search(self._secrets.patterns, self._text)
+        span = search.first(place)
         while span is not None and span[0] < end:
             if not final and self._secrets.is_open(self._text, span):
                 end = span[0]
                 break
             shown += [self._text[place : span[0]], self._secrets.replacement]
             place = span[1]
-            span = self._secrets.first(self._text, place)
+            span = search.first(place)
         if place < end:
             shown.append(self._text[place:end])
             place = end

@@ -1,13 +1,13 @@
 """Filters of the stream: no way of cutting a secret shows it, and nothing is lost."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
-from attrs import evolve
+from attrs import define, evolve
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -20,6 +20,7 @@ from agentrt.core.parts import FilePart, TextPart
 from agentrt.events import types as e
 from agentrt.filters.base import ChatCall, Filter, TokenTransform, hook
 from agentrt.filters.redaction import hold_filter, redaction_filter
+from agentrt.filters.secrets import secrets_of
 from agentrt.models.function import FunctionModel
 from agentrt.runtime.runtime import open_runtime
 from agentrt.testing import Say, ScriptedModel, call, check_stream, trio_property
@@ -141,6 +142,38 @@ def test_of_several_the_leftmost_wins_then_the_longest_text_then_the_order(
     )
     ordered = [*(re.compile(re.escape(each)) for each in by_length), *compiled]
     assert text_of(through(made, says(*pieces))) == leftmost(whole, ordered)
+
+
+@define(eq=False)
+class Counting:
+    """A pattern that counts the characters it goes over."""
+
+    pattern: re.Pattern[str]
+    gone_over: int = 0
+
+    def finditer(self, text: str, start: int) -> Iterator[re.Match[str]]:
+        for match in self.pattern.finditer(text, start):
+            self.gone_over += match.start() - start + 1
+            start = match.end()
+            yield match
+        self.gone_over += len(text) - start
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b1", "aaab", "ccccc", " "]), max_size=60),
+    st.lists(st.sampled_from([r"a", r"b1?", r"a{3}b", r"x", r"(?=c)"]), max_size=4),
+)
+@example(pieces=["aaab", "ccccc"] * 50, patterns=["a", "x"])
+def test_each_pattern_goes_over_a_text_once_however_many_secrets_there_are(
+    pieces: list[str], patterns: list[str]
+) -> None:
+    counting: list[Any] = [Counting(re.compile(pattern)) for pattern in patterns]
+    secrets = evolve(secrets_of("none", "#", 4), texts=[], patterns=counting)
+    text = "".join(pieces)
+    assert secrets.redact(text) == leftmost(
+        text, [re.compile(p) for p in patterns if p != "(?=c)"]
+    )
+    assert all(each.gone_over <= 4 * len(text) + 4 for each in counting)
 
 
 def test_text_that_can_begin_no_secret_is_shown_at_once() -> None:
