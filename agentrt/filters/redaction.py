@@ -11,14 +11,14 @@ kept: in the order of the stream, and each answer of `release` as it was given t
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, assert_never
 
 from attrs import define, evolve, field
 
 from agentrt.core.chat import Delta, ReasoningDelta, TextDelta, ToolCallDelta
 from agentrt.core.context import Context
 from agentrt.core.messages import AssistantMessage
-from agentrt.core.parts import Content, TextPart
+from agentrt.core.parts import Content, FilePart, NativePart, Part, TextPart
 from agentrt.filters.base import ChatCall, Filter, Hook, hook
 from agentrt.filters.secrets import Secret, Secrets, Stretch, secrets_of
 
@@ -186,10 +186,19 @@ def _judge(release: Callable[[str], bool], said: str) -> bool:
 def _over_texts(change: Callable[[str], str], content: Content) -> Content:
     if isinstance(content, str):
         return change(content)
-    return tuple(
-        evolve(part, text=change(part.text)) if isinstance(part, TextPart) else part
-        for part in content
-    )
+    return tuple(_over_part(change, part) for part in content)
+
+
+def _over_part(change: Callable[[str], str], part: Part) -> Part:
+    match part:
+        case TextPart():
+            return evolve(part, text=change(part.text))
+        case NativePart() if part.text:
+            return evolve(part, block={**part.block, "text": change(part.text)})
+        case NativePart() | FilePart():
+            return part
+        case _:
+            assert_never(part)
 
 
 @define

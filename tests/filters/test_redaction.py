@@ -16,7 +16,8 @@ from agentrt.core.chat import Delta, ReasoningDelta, TextDelta, ToolCallDelta
 from agentrt.core.errors import ServerError
 from agentrt.core.messages import AssistantMessage, Blocks
 from agentrt.core.outcomes import TurnCompleted, TurnFailed
-from agentrt.core.parts import FilePart, TextPart
+from agentrt.core.parts import FilePart, NativePart, Part, TextPart
+from agentrt.core.parts import text_of as text_of_parts
 from agentrt.events import types as e
 from agentrt.filters.base import ChatCall, Filter, TokenTransform, hook
 from agentrt.filters.redaction import hold_filter, redaction_filter
@@ -610,6 +611,39 @@ async def test_a_message_is_stored_without_secrets_in_its_texts(
     await agent.run("go", conversation_id="c")
     message = (await agent.history("c"))[1]
     assert message == AssistantMessage(id=message.id, **stored)
+
+
+BLOCKS_OF_PARTS: Sequence[dict[str, Any]] = [
+    {"text": "my s3cret"},
+    {"text": 3},
+    {"type": "image"},
+]
+PARTS = st.lists(
+    st.builds(TextPart, text=st.text(alphabet="s3cret ", max_size=9))
+    | st.sampled_from(BLOCKS_OF_PARTS).map(lambda block: NativePart(block=block))
+    | st.just(PICTURE),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(PARTS)
+@example([NativePart(block={"type": "text", "text": "my s3cret", "citations": []})])
+@trio_property
+async def test_of_no_kind_of_part_the_words_are_stored_with_a_secret(
+    parts: Sequence[Part],
+) -> None:
+    said = AssistantMessage(id="", content=parts)
+    agent = Agent(
+        model=FunctionModel(lambda request: said),
+        filters=[redaction_filter("s3cret", stored=True)],
+    )
+    outcome = await agent.run("go", conversation_id="c")
+    assert isinstance(outcome, TurnCompleted)
+    assert "s3cret" not in outcome.text
+    kept = [m.text for m in await agent.history("c")][1:]
+    whole = text_of_parts(parts).replace("s3cret", "[redacted]")
+    assert kept == [outcome.text] == [whole] or not whole
 
 
 async def test_stored_reasoning_is_redacted_where_reasoning_is() -> None:
