@@ -17,12 +17,14 @@ from attrs import define, evolve, field
 
 from agentrt.core.chat import Delta, ReasoningDelta, TextDelta, ToolCallDelta
 from agentrt.core.context import Context
+from agentrt.core.errors import describe
 from agentrt.core.messages import AssistantMessage
 from agentrt.core.parts import Content, FilePart, NativePart, Part, TextPart
-from agentrt.filters.base import ChatCall, Filter, Hook, hook
+from agentrt.filters.base import ChatCall, Filter, Hook, ToolUse, hook
 from agentrt.filters.secrets import Secret, Secrets, Stretch, secrets_of
+from agentrt.tools.failures import result_of_failure
 
-__all__ = ["hold_filter", "redaction_filter"]
+__all__ = ["hold_filter", "redaction_filter", "tool_redaction_filter"]
 
 Change: TypeAlias = Callable[[AssistantMessage], AssistantMessage]
 
@@ -66,7 +68,8 @@ def redaction_filter(
     is longer, or looks farther ahead, a part may be shown.
 
     With `reasoning` what the model thinks aloud is treated so too, each stretch by
-    itself. Arguments of tool calls are not. What is stored stays as it was, and so do
+    itself. Arguments of tool calls are not, nor are results: `tool_redaction_filter`
+    does those. What is stored stays as it was, and so do
     the outcome and `run/finished`, unless `stored` is set: it redacts them as well, and
     drops the vendor's blocks of a message without calls.
 
@@ -90,6 +93,42 @@ def redaction_filter(
         tokens=partial(_Redaction, secrets, reasoning),
         chat=_layer_hook(lambda shown: redact, stored),
     )
+
+
+def tool_redaction_filter(
+    patterns: Secret | Iterable[Secret], *, replacement: str = "[redacted]"
+) -> Filter:
+    """Show `replacement` in place of secrets in what tools return, and in their errors.
+
+    The model gets a result so, and so do readers and the history. Secrets are what they
+    are in `redaction_filter`. Files, writes and what the program logs stay as they are.
+
+    Register it last, next to the tools: other filters then get nothing else, as one
+    that keeps long results elsewhere.
+
+    Raises:
+        ValueError: there is no pattern, or one matches the empty text.
+        TypeError: a pattern is neither a text nor a compiled pattern of text.
+    """
+    secrets = secrets_of(patterns, replacement, max_length=1)
+
+    @hook
+    async def tool(call: ToolUse) -> AsyncIterator[None]:
+        try:
+            yield
+        except Exception as error:
+            words = describe(error)
+            if secrets.redact(words) == words:
+                raise
+            call.response = result_of_failure(error, call.request.tool)
+        result = call.response
+        content = _over_texts(secrets.redact, result.content)
+        if content != result.content:
+            call.response = evolve(result, content=content)
+            if call.context.tool_returned is not None:
+                call.context.tool_returned(call.response)  # should we be stopped
+
+    return Filter(name="tool_redaction", tool=tool)
 
 
 def hold_filter(
@@ -116,7 +155,8 @@ def hold_filter(
 
     def decide(shown: AssistantMessage) -> Change:
         said = shown.text or shown.reasoning
-        return _unchanged if not said or _judge(release, said) else replace
+        fine = not said or _judge(release, said)
+        return (lambda message: message) if fine else replace
 
     return Filter(
         name="hold",
@@ -166,10 +206,6 @@ def _kept(layers: Sequence[_Layer], said: AssistantMessage) -> AssistantMessage:
         return said
     # With calls, a vendor may want its blocks back.
     return kept if kept.tool_calls else evolve(kept, blocks=None)
-
-
-def _unchanged(message: AssistantMessage) -> AssistantMessage:
-    return message
 
 
 def _judge(release: Callable[[str], bool], said: str) -> bool:

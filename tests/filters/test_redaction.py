@@ -7,25 +7,37 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from attrs import define, evolve
+from attrs import define, evolve, field
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentrt.agent.agent import Agent
 from agentrt.core.chat import Delta, ReasoningDelta, TextDelta, ToolCallDelta
-from agentrt.core.errors import ServerError
-from agentrt.core.messages import AssistantMessage, Blocks
+from agentrt.core.errors import ServerError, ToolError
+from agentrt.core.messages import AssistantMessage, Blocks, ToolMessage
 from agentrt.core.outcomes import TurnCompleted, TurnFailed
 from agentrt.core.parts import FilePart, NativePart, Part, TextPart
 from agentrt.core.parts import text_of as text_of_parts
 from agentrt.events import types as e
-from agentrt.filters.base import ChatCall, Filter, TokenTransform, hook
-from agentrt.filters.redaction import hold_filter, redaction_filter
+from agentrt.filters.base import ChatCall, Filter, TokenTransform, ToolUse, hook
+from agentrt.filters.redaction import (
+    hold_filter,
+    redaction_filter,
+    tool_redaction_filter,
+)
 from agentrt.filters.secrets import secrets_of
 from agentrt.models.function import FunctionModel
 from agentrt.runtime.runtime import open_runtime
-from agentrt.testing import Say, ScriptedModel, call, check_stream, trio_property
-from agentrt.tools.base import tool
+from agentrt.stores.in_memory import InMemoryChatMemory
+from agentrt.testing import (
+    Say,
+    ScriptedModel,
+    call,
+    cancel_sweep,
+    check_stream,
+    trio_property,
+)
+from agentrt.tools.base import Tool, ToolResult, tool
 from tests.flow.worlds import RecordingStore
 
 
@@ -653,3 +665,99 @@ async def test_stored_reasoning_is_redacted_where_reasoning_is() -> None:
     assert isinstance(message, AssistantMessage)
     thoughts = [x.text for x in events if isinstance(x, e.MessageThinking)]
     assert "".join(thoughts) == message.reasoning == "a [redacted]"
+
+
+# What tools return
+
+
+def giving(result: Any) -> Tool:
+    @tool(name="give")
+    async def give() -> Any:
+        """Give it."""
+        await trio.lowlevel.checkpoint()
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    return give
+
+
+@pytest.mark.parametrize(
+    ("result", "content"),
+    [
+        ("a s3cret", "a [redacted]"),
+        ("fine", "fine"),
+        ({"key": "s3cret"}, '{"key": "[redacted]"}'),
+        (
+            ToolResult(content=(TextPart(text="s3cret"), PICTURE)),
+            (TextPart(text="[redacted]"), PICTURE),
+        ),
+        (ToolResult(content="s3cret", is_error=True), "[redacted]"),
+        (ToolError("no s3cret"), "error: no [redacted]"),
+        (ToolError("no"), "error: no"),
+        (ValueError("s3cret"), "error: [redacted]"),
+    ],
+)
+async def test_neither_model_nor_readers_nor_history_get_a_secret_of_a_tool(
+    result: Any, content: Any
+) -> None:
+    model = ScriptedModel([call("give"), "done"])
+    agent = Agent(
+        model=model, tools=[giving(result)], filters=[tool_redaction_filter("s3cret")]
+    )
+    events: list[e.Event] = []
+    outcome = await agent.run("go", conversation_id="c", emit=events.append)
+    assert [record.content for record in outcome.calls] == [content]
+    returned = [each.content for each in events if isinstance(each, e.ToolReturned)]
+    assert returned == [content]
+    told = [m for m in model.requests[1].messages if isinstance(m, ToolMessage)]
+    assert [message.content for message in told] == [content]
+    assert "s3cret" not in repr([events, await agent.history("c"), model.requests])
+
+
+async def test_a_failure_of_a_tool_stays_what_it_was() -> None:
+    seen: list[ToolResult] = []
+
+    @hook
+    async def look(use: ToolUse) -> AsyncIterator[None]:
+        yield
+        seen.append(use.response)
+
+    error = ToolError("s3cret is out", kind="environment")
+    agent = Agent(
+        model=ScriptedModel([call("give"), "done"]),
+        tools=[giving(error)],
+        filters=[Filter(name="look", tool=look), tool_redaction_filter("s3cret")],
+    )
+    await agent.run("go")
+    assert [(each.is_error, each.failure) for each in seen] == [(True, "environment")]
+
+
+@define
+class World:
+    memory: InMemoryChatMemory = field(factory=InMemoryChatMemory)
+    events: list[e.Event] = field(factory=list)
+
+
+def test_wherever_it_is_stopped_no_secret_of_a_tool_is_told() -> None:
+    @hook
+    async def dawdle(use: ToolUse) -> AsyncIterator[None]:
+        yield
+        await trio.sleep(1)
+
+    async def scenario(world: World) -> None:
+        agent = Agent(
+            model=ScriptedModel([call("give"), "done"]),
+            tools=[giving("a s3cret")],
+            filters=[
+                Filter(name="slow", tool=dawdle),
+                tool_redaction_filter("s3cret"),
+            ],
+            memory=world.memory,
+        )
+        await agent.run("go", conversation_id="c", emit=world.events.append)
+
+    async def check(world: World) -> None:
+        assert "s3cret" not in repr([world.events, await world.memory.history("c")])
+
+    assert cancel_sweep(World, scenario, check).runs > 20
