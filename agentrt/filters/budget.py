@@ -23,7 +23,15 @@ from agentrt.filters.base import (
     hook,
 )
 from agentrt.models.budget import Budget
-from agentrt.models.charges import OUTPUT_TOKENS, Charge, Prices, charge, check_prices
+from agentrt.models.charges import (
+    MOST_NAMES,
+    OUTPUT_TOKENS,
+    Charge,
+    Prices,
+    bounded,
+    charge,
+    check_prices,
+)
 from agentrt.tools.base import ToolResult
 
 __all__ = ["REFUSED_KEY", "WhenExhausted", "budget_filter"]
@@ -50,9 +58,14 @@ def budget_filter(
 ) -> Filter:
     """Reserve what each model call may take, and settle it by what it took.
 
-    A call reserves the request, by our estimate, and its answer: `max_tokens` of its
-    options, else `output_tokens`. Each call of a tool counts one. What is cut counts
-    as far as it is known. The time is a deadline around each iteration.
+    A call reserves the request, by our estimate, and its answer: what the options of
+    the agent or the turn say that it may have, as `max_tokens`, else `output_tokens`,
+    which the model then gets as its `max_tokens` if tokens or cost are limited. The
+    model's own options are not seen, and lose to it. A vendor that counts more than
+    was reserved exceeds the budget by that much; then nothing more is begun.
+
+    Each call of a tool counts one. What is cut counts as far as it is known. The time
+    is a deadline around each iteration.
 
     When a model call does not fit, or a call of a tool was refused before, the turn
     fails with `BudgetExceededError`; with `when_exhausted="answer"` the model is asked
@@ -163,10 +176,14 @@ class _Desk:
         try:
             if was_refused:
                 self.budget.reserve(calls=1).release()
-            return self._charge(call.request, self.output_tokens)
+            charged = self._charge(call.request, self.output_tokens)
         except BudgetExceededError:
             if self.answer_tokens is None:
                 raise
+        else:
+            most = self.output_tokens
+            call.request = bounded(call.request, self.budget, output_tokens=most)
+            return charged
         call.request = _last(call.request, self.answer_tokens)
         return self._charge(call.request, self.answer_tokens)
 
@@ -201,5 +218,6 @@ class _Meter:
 def _last(request: ChatRequest, tokens: int) -> ChatRequest:
     """The request for an answer without tools."""
     system = f"{request.system}\n\n{LAST}" if request.system else LAST
-    options = {**request.options, "max_tokens": tokens}
+    given = [name for name in MOST_NAMES if request.options.get(name)]
+    options = {**request.options, **dict.fromkeys(given or ["max_tokens"], tokens)}
     return evolve(request, system=system, tools=(), tool_choice=None, options=options)

@@ -30,12 +30,23 @@ from agentrt.models.estimate import (
     estimate_text,
 )
 
-__all__ = ["BudgetedModel", "Charge", "Price", "Prices", "charge", "check_prices"]
+__all__ = [
+    "BudgetedModel",
+    "Charge",
+    "Price",
+    "Prices",
+    "bounded",
+    "charge",
+    "check_prices",
+]
 
 MILLION: Final = 1_000_000
 
 OUTPUT_TOKENS: Final = 4_096
-"""That an answer may have, where the request does not say `max_tokens`."""
+"""That an answer may have, where the request does not say."""
+
+MOST_NAMES: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+"""Options that say how many tokens an answer may have."""
 
 NOT_BILLED: Final = (
     AuthenticationError,
@@ -153,17 +164,35 @@ def charge(
 ) -> Charge:
     """Reserve what a call may take: the request, by our estimate, and its answer.
 
-    The answer may have `max_tokens` of the request's options, else `output_tokens`. A
-    model without a `ref` counts as the dearest one.
+    The answer may have what the request's options say, else `output_tokens`: `bounded`
+    holds the model to it. A model without a `ref` counts as the dearest one.
 
     Raises:
         BudgetExceededError: there is not so much left.
     """
-    most = request.options.get("max_tokens") or output_tokens
+    most = _most(request) or output_tokens
     given = estimate_request(request)
     cost = prices.cost(ref, input_tokens=given, output_tokens=most)
     reservation = budget.reserve(tokens=given + most, cost=cost)
     return Charge(reservation, prices, ref, given)
+
+
+def bounded(
+    request: ChatRequest, budget: Budget, *, output_tokens: int = OUTPUT_TOKENS
+) -> ChatRequest:
+    """The request with `max_tokens` where it does not say how long its answer may be.
+
+    As it is if the budget limits neither tokens nor cost.
+    """
+    if (budget.tokens is None and budget.cost is None) or _most(request):
+        return request
+    options = {**request.options, "max_tokens": output_tokens}
+    return evolve(request, options=options)
+
+
+def _most(request: ChatRequest) -> int:
+    """How many tokens the answer may have; 0 if the request does not say."""
+    return max(request.options.get(name) or 0 for name in MOST_NAMES)
 
 
 @frozen
@@ -171,7 +200,8 @@ class BudgetedModel:
     """A `ChatModel` that draws on a budget: for models that no agent's filter sees.
 
     As one that sums up for compaction, or decides on approvals. An agent's own model
-    takes `budget_filter`; with both, a call counts twice.
+    takes `budget_filter`; with both, a call counts twice. Requests that do not say how
+    long an answer may be get `max_tokens`, which is `output_tokens`.
     """
 
     model: ChatModel
@@ -187,11 +217,13 @@ class BudgetedModel:
         return self.model.ref
 
     async def call(self, request: ChatRequest, context: Context) -> ChatResponse:
+        most = self.output_tokens
+        request = bounded(request, self.budget, output_tokens=most)
         charged = charge(
             self.budget,
             request,
             prices=self.prices,
-            output_tokens=self.output_tokens,
+            output_tokens=most,
             ref=self.ref,
         )
         charged.was_sent = True

@@ -44,7 +44,14 @@ def answer(**usage: Any) -> ChatResponse:
 
 @pytest.mark.parametrize(
     ("options", "most"),
-    [({}, 4_096), ({"max_tokens": 50}, 50), ({"max_tokens": None}, 4_096)],
+    [
+        ({}, 4_096),
+        ({"max_tokens": 50}, 50),
+        ({"max_tokens": None}, 4_096),
+        ({"max_completion_tokens": 32_000}, 32_000),
+        ({"max_output_tokens": 7}, 7),
+        ({"max_output_tokens": 7, "max_tokens": 50}, 50),
+    ],
 )
 def test_a_call_reserves_its_request_and_the_most_that_may_come(
     options: Any, most: int
@@ -150,6 +157,25 @@ async def test_a_model_draws_on_a_budget() -> None:
     response = await model.call(REQUEST, Context(conversation_id="c"))
     assert (response.message.text, model.ref) == ("ok", "scripted/model")
     assert budget.spent == Spending(tokens=10)
+
+
+@pytest.mark.parametrize(
+    ("limits", "options", "sent"),
+    [
+        ({"tokens": 10_000}, {}, {"max_tokens": 300}),
+        ({"cost": 1.0}, {"seed": 1}, {"seed": 1, "max_tokens": 300}),
+        ({"tokens": 10_000}, {"max_tokens": None}, {"max_tokens": 300}),
+        ({"tokens": 10_000}, {"max_output_tokens": 9}, {"max_output_tokens": 9}),
+        ({"calls": 5}, {}, {}),
+    ],
+)
+async def test_a_model_is_held_to_what_was_reserved(
+    limits: Any, options: Any, sent: Any
+) -> None:
+    inner = ScriptedModel(["ok"])
+    model = BudgetedModel(inner, Budget(**limits), prices=PRICES, output_tokens=300)
+    await model.call(evolve(REQUEST, options=options), Context(conversation_id="c"))
+    assert inner.requests[0].options == sent
 
 
 async def test_a_budgeted_model_keeps_the_promises_of_a_model() -> None:
