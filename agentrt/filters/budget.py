@@ -1,8 +1,11 @@
 """The budget filter: an agent that draws on a budget, before it spends.
 
-Register it last, next to the model: it then sees each request as it is sent, and counts
-only the tools that run. Hand the same `Budget` to several agents, and to the subagents
-that they start, and they share it.
+Register it after all that change requests, next to the model: it then sees each request
+as it is sent, and counts only the tools that run. Filters of the stream come after it,
+as `hold_filter`: what they hold back of a call that is cut it would not count.
+
+Hand the same `Budget` to several agents, and to the subagents that they start, and they
+share it.
 """
 
 from collections.abc import AsyncIterator, Iterable

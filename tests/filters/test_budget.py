@@ -1,5 +1,6 @@
 """The budget filter: nothing is spent that was not reserved, however many spend."""
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from agentrt.core.messages import AssistantMessage, Message, ToolMessage
 from agentrt.core.outcomes import Approve, TurnCompleted, TurnFailed, TurnPaused
 from agentrt.filters.base import ChatCall, Filter, hook
 from agentrt.filters.budget import budget_filter
+from agentrt.filters.redaction import hold_filter, redaction_filter
 from agentrt.models.budget import Budget, Spending
 from agentrt.models.charges import Price, Prices
 from agentrt.models.estimate import estimate_request
@@ -219,12 +221,22 @@ async def test_an_answer_that_no_model_gave_costs_nothing() -> None:
     assert (budget.spent, budget.reserved) == (Spending(), Spending())
 
 
+@pytest.mark.parametrize(
+    "after",
+    [
+        [],
+        [hold_filter(lambda text: True)],
+        [redaction_filter(re.compile("x")), hold_filter(lambda text: False)],
+    ],
+)
 async def test_a_call_that_is_cut_counts_its_request_and_what_was_said(
+    after: list[Filter],
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     budget = Budget(10_000)
     say = Say(text=["four" * 50, "never"], delay_seconds=1)
-    made, model = agent(say, budget=budget)
+    model = ScriptedModel([say])
+    made = Agent(model=model, filters=[budget_filter(budget), *after])
     with trio.move_on_after(1.5):
         await made.run("go", emit=lambda event: None)
     asked = estimate_request(model.requests[0])
