@@ -45,6 +45,11 @@ REFUSED_KEY: Final = "agentrt/budget/refused"
 """The slot: a call of a tool was refused in this turn."""
 
 REFUSED: Final = "error: this call was not run: no calls of tools are left"
+TOO_LATE: Final = "error: this call was not run: the time of the budget is up"
+TIME_UP: Final = (
+    "error: the time of the budget is up, and this call was cut. "
+    "It may have had effects."
+)
 LAST: Final = (
     "The budget for this task is used up, and you have no tools any more. Answer now, "
     "with what you have, and say what is missing."
@@ -68,7 +73,7 @@ def budget_filter(
     was reserved exceeds the budget by that much; then nothing more is begun.
 
     Each call of a tool counts one. What is cut counts as far as it is known. The time
-    is a deadline around each iteration.
+    is a deadline around each iteration, and each tool call that goes on after a pause.
 
     When a model call does not fit, or a call of a tool was refused before, the turn
     fails with `BudgetExceededError`; with `when_exhausted="answer"` the model is asked
@@ -132,6 +137,12 @@ def _chat_hook(desk: "_Desk") -> Hook[ChatCall]:
 def _tool_hook(budget: Budget) -> Hook[ToolUse]:
     @hook
     async def tool(use: ToolUse) -> AsyncIterator[None]:
+        # Around a batch that goes on after a pause there is no iteration.
+        deadline = budget.deadline(trio.current_time())
+        if deadline <= trio.current_time():
+            use.response = ToolResult(content=TOO_LATE, is_error=True)
+            yield
+            return
         try:
             reservation = budget.reserve(calls=1)
         except BudgetExceededError:
@@ -140,8 +151,10 @@ def _tool_hook(budget: Budget) -> Hook[ToolUse]:
             )
             yield
             return
-        with reservation:
+        with reservation, trio.CancelScope(deadline=deadline) as scope:
             yield
+        if scope.cancelled_caught:
+            use.response = ToolResult(content=TIME_UP, is_error=True)
 
     return tool
 

@@ -51,6 +51,13 @@ async def wait() -> str:
     return "waited"
 
 
+@tool
+async def wait_for(seconds: float) -> str:
+    """Wait so long."""
+    await trio.sleep(seconds)
+    return "waited"
+
+
 def results(history: Sequence[Message]) -> Sequence[str]:
     return [message.text for message in history if isinstance(message, ToolMessage)]
 
@@ -190,6 +197,75 @@ async def test_its_time_cuts_what_is_at_work_and_says_so(
     again = await made.run("more", conversation_id="c")
     assert isinstance(again, TurnFailed)
     assert again.code == "budget_exceeded"
+
+
+@tool(sensitive=True)
+async def ask_and_wait(seconds: float) -> str:
+    """Wait long, if somebody lets it."""
+    await trio.sleep(seconds)
+    return "waited"
+
+
+@pytest.mark.parametrize(
+    ("pause", "told"),
+    [
+        (0, ["waited", "error: the time of the budget is up, and this call was cut."]),
+        (61, ["error: this call was not run: the time of the budget is up"] * 2),
+    ],
+)
+async def test_its_time_bounds_calls_that_go_on_after_a_pause(
+    pause: float, told: Sequence[str], autojump_clock: trio.testing.MockClock
+) -> None:
+    batch = [
+        call("ask_and_wait", id="a", seconds=50),
+        call("ask_and_wait", id="b", seconds=10_000),
+    ]
+    model = ScriptedModel([batch, "never"])
+    guard = budget_filter(Budget(seconds=60))
+    made = Agent(model=model, tools=[ask_and_wait], filters=[guard])
+    assert isinstance(await made.run("go", conversation_id="c"), TurnPaused)
+    await trio.sleep(pause)
+    outcome = await made.resume("c", {"a": Approve(), "b": Approve()})
+    assert isinstance(outcome, TurnFailed)
+    assert outcome.code == "budget_exceeded"
+    assert trio.current_time() == pytest.approx(max(60, pause))
+    history = await made.history("c")
+    pairs = zip(results(history), told, strict=True)
+    assert all(text.startswith(words) for text, words in pairs)
+    assert find_history_faults(history) == []
+
+
+@given(
+    st.lists(st.integers(1, 100), min_size=1, max_size=4),
+    st.integers(0, 80),
+    st.booleans(),
+)
+@trio_property
+async def test_nothing_that_waits_outlives_the_time_of_its_budget(
+    seconds: list[int], pause: int, asks: bool
+) -> None:
+    """Whether it is a tool, a batch after a pause, or the model."""
+    began = trio.current_time()
+    batch = [
+        call("ask_and_wait" if asks else "wait_for", id=str(at), seconds=each)
+        for at, each in enumerate(seconds)
+    ]
+    made = Agent(
+        model=ScriptedModel([batch, Say(text="done", delay_seconds=7)]),
+        tools=[ask_and_wait, wait_for],
+        filters=[budget_filter(Budget(seconds=60.5))],
+    )
+    outcome = await made.run("go", conversation_id="c")
+    at_work = max(seconds) + 7
+    if isinstance(outcome, TurnPaused):
+        await trio.sleep(pause)
+        at_work += pause
+        answers = {each.id: Approve() for each in outcome.interrupts}
+        outcome = await made.resume("c", answers)
+    assert isinstance(outcome, TurnCompleted) == (at_work <= 60)
+    passed = trio.current_time() - began
+    assert passed == pytest.approx(min(at_work, max(60.5, pause if asks else 0)))
+    assert find_history_faults(await made.history("c")) == []
 
 
 async def test_costs_are_limited_by_prices() -> None:
