@@ -10,12 +10,13 @@ share it.
 
 from collections.abc import AsyncIterator, Iterable
 from typing import Final, Literal, TypeAlias
+from weakref import WeakValueDictionary
 
 import trio
 from attrs import define, evolve, field
 
 from agentrt.core.chat import ChatRequest, Delta
-from agentrt.core.context import Slot
+from agentrt.core.context import Context, Slot
 from agentrt.core.errors import BudgetExceededError
 from agentrt.filters.base import (
     ChatCall,
@@ -25,7 +26,7 @@ from agentrt.filters.base import (
     ToolUse,
     hook,
 )
-from agentrt.models.budget import Budget
+from agentrt.models.budget import Budget, Reservation
 from agentrt.models.charges import (
     MOST_NAMES,
     OUTPUT_TOKENS,
@@ -72,8 +73,9 @@ def budget_filter(
     model's own options are not seen, and lose to it. A vendor that counts more than
     was reserved exceeds the budget by that much; then nothing more is begun.
 
-    Each call of a tool counts one. What is cut counts as far as it is known. The time
-    is a deadline around each iteration, and each tool call that goes on after a pause.
+    Each call of a tool counts one, however often it is tried. What is cut counts as far
+    as it is known. The time is a deadline around each iteration, and each tool call
+    that goes on after a pause.
 
     When a model call does not fit, or a call of a tool was refused before, the turn
     fails with `BudgetExceededError`; with `when_exhausted="answer"` the model is asked
@@ -135,28 +137,41 @@ def _chat_hook(desk: "_Desk") -> Hook[ChatCall]:
 
 
 def _tool_hook(budget: Budget) -> Hook[ToolUse]:
+    charged: WeakValueDictionary[tuple[int, str], Context] = WeakValueDictionary()
+
+    def begin(use: ToolUse) -> Reservation:
+        """Charge a call once, however often it is tried, and when it goes on."""
+        key = (id(use.context), use.request.call.id)  # all tries have one context
+        if charged.get(key) is use.context or use.request.nested is not None:
+            return budget.reserve()
+        if budget.deadline(trio.current_time()) <= trio.current_time():
+            raise budget.out_of_time(trio.current_time())
+        reservation = budget.reserve(calls=1)
+        charged[key] = use.context
+        return reservation
+
     @hook
     async def tool(use: ToolUse) -> AsyncIterator[None]:
+        try:
+            reservation = begin(use)
+        except BudgetExceededError as error:
+            use.response = _refused(error)
+            yield
+            return
         # Around a batch that goes on after a pause there is no iteration.
         deadline = budget.deadline(trio.current_time())
-        if deadline <= trio.current_time():
-            use.response = ToolResult(content=TOO_LATE, is_error=True)
-            yield
-            return
-        try:
-            reservation = budget.reserve(calls=1)
-        except BudgetExceededError:
-            use.response = ToolResult(
-                content=REFUSED, is_error=True, writes={REFUSED_KEY: True}
-            )
-            yield
-            return
         with reservation, trio.CancelScope(deadline=deadline) as scope:
             yield
         if scope.cancelled_caught:
             use.response = ToolResult(content=TIME_UP, is_error=True)
 
     return tool
+
+
+def _refused(error: BudgetExceededError) -> ToolResult:
+    if error.name == "seconds":
+        return ToolResult(content=TOO_LATE, is_error=True)
+    return ToolResult(content=REFUSED, is_error=True, writes={REFUSED_KEY: True})
 
 
 def _iteration_hook(budget: Budget) -> Hook[IterationCall]:

@@ -1,6 +1,7 @@
 """The budget filter: nothing is spent that was not reserved, however many spend."""
 
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrt.agent.agent import Agent
-from agentrt.agent.delegation import fan_out_tool
+from agentrt.agent.delegation import delegate_tool, fan_out_tool
 from agentrt.agent.subagents import SubagentLimits, Subagents
 from agentrt.core.chat import ChatRequest, ChatResponse, Usage
 from agentrt.core.context import Context
@@ -28,7 +29,7 @@ from agentrt.models.charges import Price, Prices
 from agentrt.models.estimate import estimate_request
 from agentrt.stores.in_memory import InMemoryChatMemory
 from agentrt.testing import Say, ScriptedModel, call, cancel_sweep, trio_property
-from agentrt.tools.base import tool
+from agentrt.tools.base import ToolRetry, tool
 
 
 def using(tokens: int, text: str = "ok", *calls: Any, **more: Any) -> Say:
@@ -197,6 +198,71 @@ async def test_its_time_cuts_what_is_at_work_and_says_so(
     again = await made.run("more", conversation_id="c")
     assert isinstance(again, TurnFailed)
     assert again.code == "budget_exceeded"
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=5),
+    st.integers(1, 6),
+    st.booleans(),
+)
+@trio_property
+async def test_a_call_counts_once_and_is_refused_only_if_it_never_ran(
+    failures: list[int], calls: int, serial: bool
+) -> None:
+    """However often it is tried again."""
+    tries: Counter[int] = Counter()
+
+    @tool(retry=ToolRetry(max_retries=2), serial=serial)
+    async def pay(place: int) -> str:
+        """Pay."""
+        tries[place] += 1
+        await trio.lowlevel.checkpoint()
+        if tries[place] <= failures[place]:
+            raise ConnectionError("reset after it was sent")
+        return "paid"
+
+    budget = Budget(calls=calls)
+    batch = [call("pay", id=str(at), place=at) for at in range(len(failures))]
+    made = Agent(
+        model=ScriptedModel([batch, "end"]),
+        tools=[pay],
+        filters=[budget_filter(budget)],
+    )
+    await made.run("go", conversation_id="c")
+    for place, told in enumerate(results(await made.history("c"))):
+        if "was not run" in told:
+            assert tries[place] == 0
+        elif failures[place] > 2:
+            assert (told, tries[place]) == ("error: reset after it was sent", 3)
+        else:
+            assert (told, tries[place]) == ("paid", failures[place] + 1)
+    assert budget.spent.calls == len(tries) == min(calls, len(failures))
+
+
+async def test_a_call_that_goes_on_after_a_question_is_not_counted_again() -> None:
+    """It had run: nobody says that it was not."""
+
+    @tool(sensitive=True)
+    async def delete() -> str:
+        """Delete."""
+        await trio.lowlevel.checkpoint()
+        return "deleted"
+
+    helper = Agent(model=ScriptedModel([call("delete", id="x"), "did it"]),
+                   tools=[delete], name="helper")  # fmt: skip
+    budget = Budget(calls=1)
+    made = Agent(
+        model=ScriptedModel([call("delegate", task="clean up"), "done"]),
+        tools=[delegate_tool(helper)],
+        filters=[budget_filter(budget)],
+    )
+    paused = await made.run("go", conversation_id="c")
+    assert isinstance(paused, TurnPaused)
+    answers = {each.id: Approve() for each in paused.interrupts}
+    outcome = await made.resume("c", answers)
+    assert isinstance(outcome, TurnCompleted)
+    assert results(await made.history("c")) == ["did it"]
+    assert budget.spent.calls == 1
 
 
 @tool(sensitive=True)
