@@ -1,5 +1,6 @@
 """What a model call draws on a budget: reserved by estimate, settled by its usage."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, assert_never
 
@@ -80,20 +81,28 @@ class Price:
         return paid / MILLION
 
 
+VERSION: Final = re.compile(
+    r"[-@:](?:latest|00\d|\d{4}|\d{4}-?\d{2}-?\d{2})(?:-v\d+(?::\d+)?)?$"
+)
+"""What a vendor puts behind the name of a model."""
+
+
 @frozen
 class Prices:
     """Prices by model, as `vendor/model-id`.
 
-    A vendor's own name for a model often has a date behind it: the longest reference
-    that it begins with counts. A model that is not here costs as the dearest one.
+    A vendor's own name for a model often has a date or a version behind it, as in
+    `-2026-01-31`, `@20260131`, `-0613`, `-002`, `-20260131-v1:0` or `-latest`: those
+    count as the model without. Any other name is another model: `o1-pro` is no `o1`.
+    A model that is not here costs as the dearest one.
     """
 
     by_ref: Mapping[str, Price] = field(factory=dict)
 
     def cost(self, ref: str, **tokens: int) -> float:
         """What a call costs, as `Price.cost` has it; 0 without any prices."""
-        known = [each for each in self.by_ref if ref.startswith(each)]
-        prices = [self.by_ref[max(known, key=len)]] if known else self.by_ref.values()
+        known = ref if ref in self.by_ref else VERSION.sub("", ref)
+        prices = [self.by_ref[known]] if known in self.by_ref else self.by_ref.values()
         return max((price.cost(**tokens) for price in prices), default=0.0)
 
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 from attrs import evolve
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentrt.core.chat import ChatRequest, ChatResponse, ToolCallDelta, Usage
@@ -114,21 +114,66 @@ def test_a_call_that_failed_costs_what_is_known_of_it(
     assert budget.reserved == Spending()
 
 
-@pytest.mark.parametrize(
-    ("ref", "cost"),
-    [
-        ("a/big", 2.0),
-        ("a/big-2026-01-01", 2.0),
-        ("a/big-mini", 1.0),
-        ("a/big-mini-2026", 1.0),
-        ("b/other", 2.0),
-        ("", 2.0),
-    ],
+MODELS = [
+    "openai/gpt-4",
+    "openai/gpt-4-turbo",
+    "openai/gpt-4-32k",
+    "openai/gpt-4.1-nano",
+    "openai/gpt-4o",
+    "openai/gpt-4o-mini",
+    "openai/o1",
+    "openai/o1-pro",
+    "openai/o3-mini",
+    "anthropic/claude-sonnet-4-5",
+    "anthropic/claude-sonnet-4",
+    "google/gemini-2.5-flash",
+    "google/gemini-2.5-flash-lite",
+    "mistral/mistral-large",
+]
+VERSIONS = [
+    "-2026-01-31",
+    "-20260131",
+    "@20260131",
+    ":2026-01-31",
+    "-0613",
+    "-2411",
+    "-002",
+    "-20260131-v1:0",
+    "-latest",
+]
+OTHERS = ["-pro", "-mini", "b", ".5", "-4", "-32k", "-1106-preview", "-405b", "-12345"]
+
+
+@given(
+    st.sets(st.sampled_from(MODELS), min_size=1),
+    st.sampled_from(MODELS),
+    st.sampled_from(["", *VERSIONS, *OTHERS]),
 )
-def test_the_longest_reference_counts_and_else_the_dearest(
-    ref: str, cost: float
+@example(known={"openai/o1", "openai/gpt-4"}, model="openai/o1-pro", rest="")
+@example(known={"openai/o1", "openai/gpt-4"}, model="openai/gpt-4.1-nano", rest="")
+def test_a_name_costs_as_itself_without_a_version_or_else_as_the_dearest(
+    known: set[str], model: str, rest: str
 ) -> None:
-    assert PRICES.cost(ref, input_tokens=1_000_000, output_tokens=0) == cost
+    by_ref = {
+        ref: Price(input=MODELS.index(ref) + 1, output=1) for ref in sorted(known)
+    }
+    is_known = model in known and rest in {"", *VERSIONS}
+    ref = model + rest
+    expected = max(by_ref.values(), key=lambda price: price.input)
+    if ref in known or is_known:
+        expected = by_ref[ref if ref in known else model]
+    cost = Prices(by_ref).cost(ref, input_tokens=1_000_000, output_tokens=0)
+    assert cost == expected.input
+
+
+def test_a_name_that_is_there_with_its_version_costs_as_that() -> None:
+    dated = {"a/big": PRICE, "a/big-0613": Price(input=9, output=9)}
+    cost = Prices(dated).cost("a/big-0613", input_tokens=1_000_000, output_tokens=0)
+    assert cost == 9
+
+
+def test_a_model_without_a_name_costs_as_the_dearest() -> None:
+    assert PRICES.cost("", input_tokens=1_000_000, output_tokens=0) == 2.0
 
 
 def test_without_prices_nothing_costs_anything() -> None:
