@@ -161,7 +161,10 @@ def _tool_hook(budget: Budget) -> Hook[ToolUse]:
         # Around a batch that goes on after a pause there is no iteration.
         deadline = budget.deadline(trio.current_time())
         with reservation, trio.CancelScope(deadline=deadline) as scope:
-            yield
+            try:
+                yield
+            finally:
+                budget.deadline(trio.current_time())
         if scope.cancelled_caught:
             use.response = ToolResult(content=TIME_UP, is_error=True)
 
@@ -181,7 +184,10 @@ def _iteration_hook(budget: Budget) -> Hook[IterationCall]:
         if deadline <= trio.current_time():
             raise budget.out_of_time(trio.current_time())
         with trio.CancelScope(deadline=deadline) as scope:
-            yield
+            try:
+                yield
+            finally:
+                budget.deadline(trio.current_time())  # should this run of Trio end
         if scope.cancelled_caught:
             raise budget.out_of_time(trio.current_time())
 

@@ -10,6 +10,7 @@ from math import fsum, inf
 from typing import Any, Final, Self
 
 from attrs import Attribute, define, field, frozen
+from trio.lowlevel import TrioToken, current_trio_token, in_trio_run
 
 from agentrt.core.errors import BudgetExceededError
 
@@ -62,11 +63,18 @@ class Budget:
     """In the currency of the prices."""
 
     seconds: float | None = field(default=None, validator=_limit, kw_only=True)
-    """From when it is first used."""
+    """From when it is first used. Time between two runs of Trio does not count."""
 
     spent: Spending = field(factory=Spending, init=False)
     _open: set["Reservation"] = field(factory=set, init=False, repr=False)
     _began: float | None = field(default=None, init=False)
+    """On the clock of `_run`; None before it is used."""
+
+    _seen: float = field(default=0.0, init=False)
+    """When it was last asked, on that clock."""
+
+    _run: TrioToken | None = field(default=None, init=False, repr=False)
+    """Each run of Trio has a clock of its own, which begins anywhere."""
 
     @property
     def reserved(self) -> Spending:
@@ -108,17 +116,29 @@ class Budget:
     def deadline(self, now: float) -> float:
         """When its time is up; `inf` for never. Its first call starts the time.
 
-        `now` and what comes back are of `trio.current_time`.
+        `now` and what comes back are of `trio.current_time`. Of a run that is over, the
+        time until its last call counts: call it when work ends, too.
         """
-        if self._began is None:
-            self._began = now
+        self._see(now)
+        assert self._began is not None
         return inf if self.seconds is None else self._began + self.seconds
 
     def out_of_time(self, now: float) -> BudgetExceededError:
         """The error that says so."""
         assert self.seconds is not None
-        spent = now - (now if self._began is None else self._began)
+        self._see(now)
+        assert self._began is not None
+        spent = now - self._began
         return BudgetExceededError("seconds", limit=self.seconds, spent=spent)
+
+    def _see(self, now: float) -> None:
+        """Note the time. What has passed in another run is carried over to this one."""
+        run = current_trio_token() if in_trio_run() else None
+        if self._began is None:
+            self._began = now
+        elif run is not self._run:
+            self._began = now - (self._seen - self._began)
+        self._run, self._seen = run, now
 
     def _settle(self, reservation: "Reservation", spent: Spending) -> None:
         self._open.remove(reservation)

@@ -334,6 +334,33 @@ async def test_nothing_that_waits_outlives_the_time_of_its_budget(
     assert find_history_faults(await made.history("c")) == []
 
 
+@pytest.mark.parametrize("begins", [0.0, 1e6])
+@pytest.mark.parametrize("resumed", [False, True])
+def test_its_time_goes_on_in_another_run_of_trio(begins: float, resumed: bool) -> None:
+    guard = budget_filter(Budget(seconds=100))
+    name = "ask_and_wait" if resumed else "wait_for"
+    steps: list[Any] = [call(name, seconds=60), "done"] * 2
+    made = Agent(
+        model=ScriptedModel(steps), tools=[ask_and_wait, wait_for], filters=[guard]
+    )
+
+    async def turn() -> Any:
+        outcome = await made.run("go", conversation_id="c")
+        if isinstance(outcome, TurnPaused):
+            answers = {each.id: Approve() for each in outcome.interrupts}
+            outcome = await made.resume("c", answers)
+        return outcome
+
+    first = trio.testing.MockClock(autojump_threshold=0)
+    assert isinstance(trio.run(turn, clock=first), TurnCompleted)
+    second = trio.testing.MockClock(autojump_threshold=0)
+    second.jump(begins)
+    outcome = trio.run(turn, clock=second)
+    assert isinstance(outcome, TurnFailed)
+    assert "the budget of 100 seconds is used up" in outcome.message
+    assert second.current_time() == pytest.approx(begins + 40)
+
+
 async def test_costs_are_limited_by_prices() -> None:
     prices = Prices({"scripted/model": Price(input=1_000, output=1_000)})
     budget = Budget(cost=5.0)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from attrs import define, field
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,6 +89,34 @@ def test_its_time_starts_with_its_first_use() -> None:
     assert [budget.deadline(now) for now in (5.0, 9.0, 20.0)] == [15.0] * 3
     error = budget.out_of_time(17.0)
     assert (error.name, error.limit, error.spent) == ("seconds", 10, 12)
+
+
+TIMES = st.integers(0, 1_000).map(float)
+
+
+@given(
+    st.lists(st.tuples(TIMES, st.lists(TIMES, min_size=1, max_size=4)), max_size=5),
+    st.integers(1, 3_000),
+)
+def test_its_time_goes_on_in_another_run_of_trio_whose_clock_begins_elsewhere(
+    runs: list[tuple[float, list[float]]], seconds: int
+) -> None:
+    budget = Budget(seconds=seconds)
+    passed = 0.0
+
+    async def use(steps: list[float]) -> None:
+        nonlocal passed
+        for number, step in enumerate([0.0, *steps]):
+            await trio.sleep(step)
+            passed += step if number else 0.0
+            now = trio.current_time()
+            assert budget.deadline(now) - now == pytest.approx(seconds - passed)
+            assert budget.out_of_time(now).spent == pytest.approx(passed)
+
+    for start, steps in runs:
+        clock = trio.testing.MockClock(autojump_threshold=0)
+        clock.jump(start)
+        trio.run(use, steps, clock=clock)
 
 
 @pytest.mark.parametrize(
