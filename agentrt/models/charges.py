@@ -66,7 +66,14 @@ def _not_below_0(_: Any, attribute: "Attribute[Any]", value: Any) -> None:
 
 @frozen(kw_only=True)
 class Price:
-    """Of a million tokens of one model, in any currency."""
+    """Of a million tokens of one model, in any currency.
+
+    Cached input is taken to be part of the input that the vendor tells, as OpenAI and
+    Google count. A vendor that tells it beside the input, as Anthropic, is charged too
+    little where it is no more than the input: the price of other input is then missing
+    for as many tokens. Leave `cached_input` out there, and only the cached tokens are
+    missing, from the cost as from the tokens. Writing to a cache is not priced apart.
+    """
 
     input: float = field(validator=_not_below_0)
     output: float = field(validator=_not_below_0)
@@ -74,7 +81,7 @@ class Price:
     """Of input that came from the vendor's cache; None is the price of other input."""
 
     def cost(self, *, input_tokens: int, output_tokens: int, cached: int = 0) -> float:
-        """Of one call. `cached` is part of the input, unless it is more than that."""
+        """Of one call. `cached` is taken to be part of the input, unless it is more."""
         cached_price = self.input if self.cached_input is None else self.cached_input
         fresh = input_tokens - cached if cached <= input_tokens else input_tokens
         paid = fresh * self.input + cached * cached_price + output_tokens * self.output

@@ -190,6 +190,17 @@ def test_what_came_from_the_cache_is_never_dearer(
     assert 0 <= less <= whole + 1e-9
 
 
+@given(st.integers(0, 10**6), st.integers(0, 10**6))
+def test_of_a_vendor_that_counts_the_cache_apart_no_more_than_the_cache_is_missing(
+    fresh: int, cached: int
+) -> None:
+    """Where the price of cached input is left out, as `Price` says."""
+    true = fresh * 2.0 + cached * 0.5
+    plain = Price(input=2.0, output=10.0)
+    told = plain.cost(input_tokens=fresh, output_tokens=0, cached=cached) * 1e6
+    assert told >= true - cached * 0.5 - 1e-6
+
+
 def test_a_price_below_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="output is -1, expected 0 or more"):
         Price(input=1, output=-1)
