@@ -69,9 +69,9 @@ def redaction_filter(
 
     With `reasoning` what the model thinks aloud is treated so too, each stretch by
     itself. Arguments of tool calls are not, nor are results: `tool_redaction_filter`
-    does those. What is stored stays as it was, and so do
-    the outcome and `run/finished`, unless `stored` is set: it redacts them as well, and
-    drops the vendor's blocks of a message without calls.
+    does those. What is stored stays as it was, and so do the outcome and
+    `run/finished`, unless `stored` is set: it redacts them as well, and drops the
+    vendor's blocks of a message without calls.
 
     Raises:
         ValueError: there is no pattern, one matches the empty text, or `max_length` is
