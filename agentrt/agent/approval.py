@@ -14,7 +14,7 @@ from enum import IntEnum
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
-from attrs import field, frozen
+from attrs import Attribute, evolve, field, frozen
 
 from agentrt.core.context import Context
 from agentrt.core.errors import public_words
@@ -43,9 +43,15 @@ class Verdict(IntEnum):
     FORBID = 2
 
 
+def _is_verdict(_: Any, attribute: "Attribute[Verdict]", value: Any) -> None:
+    if not isinstance(value, Verdict):
+        names = ", ".join(f"Verdict.{each.name}" for each in Verdict)
+        raise TypeError(f"{attribute.name} is {value!r}, expected one of {names}")
+
+
 @frozen
 class Ruling:
-    verdict: Verdict
+    verdict: Verdict = field(validator=_is_verdict)
     reason: str = ""
     """For a person to read, or for the model where the call is forbidden."""
 
@@ -77,12 +83,12 @@ class Rule:
     """By name: a regular expression that is found in the argument's text (of what is
     no text, its JSON). All must be found; an absent argument has no text."""
 
-    verdict: Verdict
+    verdict: Verdict = field(validator=_is_verdict)
     reason: str = ""
     _searches: Mapping[str, re.Pattern[str]] = field(init=False, repr=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
-        searches = {name: re.compile(text) for name, text in self.arguments.items()}
+        searches = {name: _compiled(name, t) for name, t in self.arguments.items()}
         object.__setattr__(self, "_searches", searches)
 
     def fits(self, request: ToolRequest) -> bool:
@@ -99,14 +105,24 @@ def rules_policy(
 ) -> ApprovalPolicy:
     """Rule by the first rule that fits, or `otherwise` where none does."""
     fixed = tuple(rules)
+    fallback = Ruling(otherwise)
 
     def policy(request: ToolRequest, context: Context) -> Ruling:
         for each in fixed:
             if each.fits(request):
                 return Ruling(each.verdict, each.reason or _reason(each, request))
-        return Ruling(otherwise, f"no rule allows {request.name!r}")
+        return evolve(fallback, reason=f"no rule allows {request.name!r}")
 
     return policy
+
+
+def _compiled(name: str, pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ValueError(
+            f"the pattern for the argument {name!r} is {pattern!r}: {error}"
+        ) from error
 
 
 def _reason(rule: Rule, request: ToolRequest) -> str:

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrt.agent.approval import Ruling, Verdict, rule, sensitive_policy
+from agentrt.agent.approval import (
+    Rule,
+    Ruling,
+    Verdict,
+    rule,
+    rules_policy,
+    sensitive_policy,
+)
 from agentrt.core.context import Context
 from agentrt.core.messages import ToolCall
 from agentrt.filters.base import ToolRequest
@@ -98,3 +105,22 @@ async def test_a_policy_knows_the_name_and_the_checked_arguments() -> None:
 
     await rule([look], request(harmless), CONTEXT)
     assert seen == [("harmless", {})]
+
+
+@pytest.mark.parametrize("verdict", ["ask", 1, True, None])
+async def test_a_verdict_that_is_none_is_refused_and_asks(verdict: Any) -> None:
+    words = "expected one of Verdict.ALLOW, Verdict.ASK, Verdict.FORBID"
+    with pytest.raises(TypeError, match=words):
+        Ruling(verdict)
+    with pytest.raises(TypeError, match=words):
+        Rule(tool="harmless", verdict=verdict)
+    with pytest.raises(TypeError, match=words):
+        rules_policy([], otherwise=verdict)
+    ruling = await rule([says(verdict)], request(harmless), CONTEXT)
+    assert ruling.verdict is Verdict.ASK
+
+
+def test_a_pattern_that_is_none_is_refused_by_name() -> None:
+    words = r"the pattern for the argument 'path' is '\(': missing \)"
+    with pytest.raises(ValueError, match=words):
+        Rule(tool="read", arguments={"path": "("}, verdict=Verdict.FORBID)
