@@ -1,16 +1,18 @@
 """One attempt of a model call, and the deadlines within it."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from math import inf
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
 from agentrt.core.chat import ChatResponse, Delta, DeltaSink
+from agentrt.core.context import Context
 from agentrt.core.deadlines import NO_DEADLINES, Deadlines
 from agentrt.core.errors import ModelTimeoutError
 
-__all__ = ["Told", "timed_attempt"]
+__all__ = ["Told", "one_attempt", "timed_attempt"]
 
 
 @define
@@ -29,6 +31,21 @@ class Told:
         if self.gap is not None:
             self.gap.deadline = trio.current_time() + self.gap_seconds
         self.sink(delta)
+
+
+async def one_attempt(
+    ask: Callable[[Context], Awaitable[ChatResponse]], context: Context, *, ref: str
+) -> ChatResponse:
+    """Await `ask(context)` within the context's deadlines: for one attempt a call.
+
+    Raises:
+        ModelTimeoutError: one of them fired; says which.
+    """
+    if context.deadlines is NO_DEADLINES:
+        return await ask(context)
+    told = None if context.on_delta is None else Told(context.on_delta)
+    heard = evolve(context, on_delta=told)
+    return await timed_attempt(partial(ask, heard), told, context.deadlines, ref=ref)
 
 
 async def timed_attempt(

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeAlias
 
 import trio
@@ -18,6 +19,7 @@ from agentrt.core.chat import (
 from agentrt.core.context import Context
 from agentrt.core.ids import new_id
 from agentrt.core.messages import AssistantMessage, text_of_value
+from agentrt.models.attempt import one_attempt
 
 __all__ = ["FunctionModel", "tell"]
 
@@ -36,6 +38,9 @@ class FunctionModel:
     ref: str = "function/model"
 
     async def call(self, request: ChatRequest, context: Context) -> ChatResponse:
+        return await one_attempt(partial(self._ask, request), context, ref=self.ref)
+
+    async def _ask(self, request: ChatRequest, context: Context) -> ChatResponse:
         await trio.lowlevel.checkpoint()
         answer = self.function(request)
         if inspect.isawaitable(answer):

@@ -1,6 +1,7 @@
 """`ScriptedModel`: says and calls what a test wrote, one step for each model call."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import trio
@@ -19,6 +20,7 @@ from agentrt.core.context import Context
 from agentrt.core.errors import ModelError
 from agentrt.core.ids import new_id
 from agentrt.core.messages import AssistantMessage, ToolCall, text_of_value
+from agentrt.models.attempt import one_attempt
 
 __all__ = ["Say", "ScriptedModel", "call"]
 
@@ -70,6 +72,9 @@ class ScriptedModel:
         self._script = [_as_say(step) for step in self._steps]
 
     async def call(self, request: ChatRequest, context: Context) -> ChatResponse:
+        return await one_attempt(partial(self._answer, request), context, ref=self.ref)
+
+    async def _answer(self, request: ChatRequest, context: Context) -> ChatResponse:
         await trio.lowlevel.checkpoint()
         place = len(self.requests)
         self.requests.append(request)

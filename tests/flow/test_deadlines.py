@@ -15,15 +15,19 @@ from agentrt.agent.model_approver import model_approver
 from agentrt.core.chat import ChatRequest, ChatResponse, DeltaSink, TextDelta
 from agentrt.core.context import Context
 from agentrt.core.deadlines import Deadlines
-from agentrt.core.errors import ServerError
+from agentrt.core.errors import ModelTimeoutError, ServerError
 from agentrt.core.messages import AssistantMessage, ToolMessage
 from agentrt.core.outcomes import TurnCompleted, TurnFailed, TurnOutcome
 from agentrt.events import types as e
+from agentrt.models.attempt import one_attempt
+from agentrt.models.base import ChatModel
 from agentrt.models.chat_model import ProviderModel
+from agentrt.models.fallback import FallbackModel
+from agentrt.models.function import FunctionModel
 from agentrt.models.retry import RetryPolicy
 from agentrt.runtime.run import RunOptions
 from agentrt.runtime.runtime import open_runtime
-from agentrt.testing import ScriptedModel, call
+from agentrt.testing import Say, ScriptedModel, call
 from agentrt.tools.base import tool
 
 
@@ -270,3 +274,45 @@ async def test_a_call_may_forbid_its_retries(
     assert isinstance(await agent.run("go"), TurnFailed)
     (request,) = seen
     assert request.options == {"model": "m"}
+
+
+LATE = Deadlines(first_token_seconds=1, token_gap_seconds=2, attempt_seconds=9)
+
+
+@pytest.mark.parametrize(
+    ("delays", "fired"),
+    [([5], "first token"), ([0.5, 5], "token gap"), ([0.5] + [1.5] * 9, "attempt")],
+)
+async def test_a_model_that_is_no_providers_has_these_deadlines_too(
+    autojump_clock: trio.testing.MockClock, delays: Sequence[float], fired: str
+) -> None:
+    async def ask(request: ChatRequest, context: Context) -> ChatResponse:
+        assert context.on_delta is not None
+        for seconds in delays:
+            await trio.sleep(seconds)
+            context.on_delta(TextDelta(text="x"))
+        raise AssertionError("it was to be cut")
+
+    context = Context(conversation_id="c", on_delta=lambda delta: None, deadlines=LATE)
+    with pytest.raises(ModelTimeoutError) as caught:
+        await one_attempt(partial(ask, ChatRequest(messages=())), context, ref="my/own")
+    assert caught.value.deadline == fired
+
+
+async def hang(request: ChatRequest) -> str:
+    await trio.sleep_forever()
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    "model",
+    [ScriptedModel([Say(before=trio.sleep_forever)]), FunctionModel(hang)],
+    ids=["scripted", "function"],
+)
+async def test_another_model_answers_for_one_that_hangs(
+    autojump_clock: trio.testing.MockClock, model: ChatModel
+) -> None:
+    chain = FallbackModel([model, ScriptedModel(["here"])])
+    outcome = await Agent(model=chain, deadlines=LATE).run("go")
+    assert isinstance(outcome, TurnCompleted)
+    assert outcome.text == "here"
