@@ -110,9 +110,22 @@ class Gate:
         return request
 
     def fault(self, call: ToolCall) -> str | None:
-        """What is wrong with a call's arguments; None if nothing is."""
+        """What is wrong with arguments that a person gave; None if nothing is.
+
+        A name that the tool does not have is let go where a model gave it. Here it is a
+        fault: what a person meant by it would not happen.
+        """
         checked = self.check(call)
-        return str(checked.text) if isinstance(checked, Refused) else None
+        if isinstance(checked, Refused):
+            return str(checked.text).removeprefix("error: ")
+        there = checked.call.arguments
+        for name, value in call.arguments.items():
+            if name not in there and value is not None:
+                names = ", ".join(
+                    map(repr, checked.tool.parameters.get("properties", ()))
+                )
+                return f"{call.name!r} has no parameter {name!r}; there are {names}"
+        return None
 
     async def _ask(self, question: Question, ruling: Ruling) -> Judged:
         request, context = question.request, question.context

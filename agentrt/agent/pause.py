@@ -122,6 +122,10 @@ def check_answers(
             edited arguments do not fit the tool.
     """
     known = {interrupt.id: interrupt for interrupt in interrupts}
+    if not isinstance(answers, Mapping):
+        raise AnswerError(
+            f"answers is a {type(answers).__name__}, expected decisions by interrupt id"
+        )
     unknown = [id_ for id_ in answers if id_ not in known]
     if unknown:
         raise AnswerError(
@@ -154,7 +158,9 @@ def _check_answer(
     if isinstance(decision, Approve) and decision.arguments is not None:
         edited = evolve(interrupt.call, arguments=decision.arguments)
         if (fault := check(interrupt, edited)) is not None:
-            raise AnswerError(f"edited arguments for {interrupt.call.name!r}: {fault}")
+            raise AnswerError(
+                f"the arguments in the answer to {interrupt.id!r} do not fit: {fault}"
+            )
 
 
 def _form_fault(decision: Any) -> str | None:

@@ -52,7 +52,7 @@ def check(interrupt: Interrupt, call: ToolCall) -> str | None:
         ({"a": Reply(content=()), "b": Deny()}, "the answer to 'a' says nothing"),
         (
             {"a": Approve(arguments={"n": 3}), "b": Deny()},
-            "edited arguments for 'add': n must be 2",
+            "the arguments in the answer to 'a' do not fit: n must be 2",
         ),
     ],
 )
