@@ -21,6 +21,7 @@ from agentrt.tools.registry import ToolRegistry
 __all__ = [
     "Occupied",
     "all_slots",
+    "checked_id",
     "checked_input",
     "new_context",
     "no_memory_filter",
@@ -75,9 +76,22 @@ def whole_of(memory: ChatMemory | None) -> ChatMemory | None:
 
 
 def all_slots(filters: Sequence[Filter], own: Mapping[str, Slot]) -> Mapping[str, Slot]:
-    """The slots of filters, and an agent's own over them."""
-    of_filters = {key: slot for each in filters for key, slot in each.slots.items()}
-    return {**of_filters, **own}
+    """The slots of filters, and an agent's own over them.
+
+    Raises:
+        ValueError: two filters fold one slot in different ways, and are not of one
+            name, as two of one kind are.
+    """
+    found: dict[str, tuple[Slot, Filter]] = {}
+    for each in filters:
+        for key, slot in each.slots.items():
+            known, owner = found.setdefault(key, (slot, each))
+            if known != slot and owner.name != each.name and key not in own:
+                raise ValueError(
+                    f"the filters {owner.name!r} and {each.name!r} fold the slot "
+                    f"{key!r} in different ways: give one of them another key"
+                )
+    return {**{key: slot for key, (slot, _) in found.items()}, **own}
 
 
 def new_context(
@@ -85,11 +99,25 @@ def new_context(
 ) -> Context:
     """The context of a turn that no runtime runs."""
     return Context(
-        conversation_id=conversation_id,
+        conversation_id=checked_id(conversation_id),
         run_id=new_id(),
         emit=emit,
         values=values or {},
     )
+
+
+def checked_id(conversation_id: Any) -> str:
+    """The id of a conversation.
+
+    Raises:
+        InputError: it is no text, or empty.
+    """
+    if not isinstance(conversation_id, str) or not conversation_id:
+        raise InputError(
+            f"the conversation id is {conversation_id!r}, expected a text that is not "
+            "empty"
+        )
+    return conversation_id
 
 
 def checked_input(messages: Sequence[Message]) -> Sequence[Message]:

@@ -15,7 +15,7 @@ import trio
 from attrs import define, field
 
 from agentrt.agent.agent import Agent
-from agentrt.agent.fields import checked_input
+from agentrt.agent.fields import checked_id, checked_input
 from agentrt.core.errors import (
     AgentRTError,
     RuntimeClosedError,
@@ -170,7 +170,7 @@ class Runtime:
         Raises:
             UnknownAgentError: there is no such agent.
         """
-        find = partial(self._find, conversation_id)
+        find = partial(self._find, checked_id(conversation_id))
         reopen = partial(self._open_for_reader, conversation_id, self.agents.get(agent))
         return Subscription(find, reopen, since)
 
@@ -279,6 +279,7 @@ class Runtime:
 
     async def _open(self, conversation_id: str, agent: Agent) -> Session:
         """The session of a conversation, opened if need be. A checkpoint if not."""
+        checked_id(conversation_id)
         while True:
             self._check_open()
             session = self._sessions.get(conversation_id)
@@ -361,13 +362,18 @@ async def open_runtime(
     Tools that are not async run in up to `max_threads` threads at once; one that could
     not be stopped counts until it ends.
     """
+    if max_threads < 1:
+        raise ValueError(f"max_threads is {max_threads}, expected 1 or more")
+    if idle_seconds < 0:
+        raise ValueError(f"idle_seconds is {idle_seconds}, expected 0 or more")
+    registry = as_registry(agents)
+    store = InMemoryEventStore() if events is None else events
+    threads = trio.CapacityLimiter(max_threads)
     failure: BaseException | None = None
     runtime: Runtime | None = None
     try:
         async with trio.open_nursery() as nursery:
-            store = InMemoryEventStore() if events is None else events
-            threads = trio.CapacityLimiter(max_threads)
-            runtime = Runtime(as_registry(agents), nursery, store, threads, clock)
+            runtime = Runtime(registry, nursery, store, threads, clock)
             nursery.start_soon(
                 runtime._evict_idle, idle_seconds, name="evict idle conversations"
             )

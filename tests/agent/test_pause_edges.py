@@ -552,3 +552,51 @@ async def test_pauses_of_two_conversations_do_not_meet() -> None:
         await agent.run_turn(said, Context(conversation_id="b"))
         gate.set()
     assert await agent.is_paused("a")
+
+
+async def test_a_person_who_names_a_parameter_that_is_not_there_is_told() -> None:
+    @tool(sensitive=True)
+    async def pay(amount: int, to: str = "me") -> str:
+        """Pay."""
+        await trio.lowlevel.checkpoint()
+        return f"{amount} to {to}"
+
+    model = ScriptedModel([call("pay", id="p", amount=1, by_the_model="x"), "paid"])
+    made = Agent(model=model, tools=[pay])
+    await made.run("go", conversation_id="c")
+    words = "'p' do not fit: 'pay' has no parameter 'too'; there are 'amount', 'to'"
+    with pytest.raises(AnswerError, match=words):
+        await made.resume("c", {"p": Approve(arguments={"amount": 2, "too": "Ann"})})
+    edited = Approve(arguments={"amount": 2, "to": "Ann"})
+    outcome = await made.resume("c", {"p": edited})
+    assert [each.content for each in outcome.calls] == ["2 to Ann"]
+
+
+async def test_answers_that_are_no_mapping_are_refused() -> None:
+    made = Agent(model=ScriptedModel([call("x", id="p"), "done"]), tools=[external()])
+    await made.run("go", conversation_id="c")
+    answers: Any = [Reply(content="1")]
+    with pytest.raises(AnswerError, match="answers is a list, expected decisions by"):
+        await made.resume("c", answers)
+    assert await made.is_paused("c")
+
+
+def external() -> Tool:
+    return Tool(name="x", description="Elsewhere.")
+
+
+@pytest.mark.parametrize("name", ["", 5, b"c"])
+async def test_a_conversation_has_a_text_as_its_id(name: Any) -> None:
+    made = Agent(model=ScriptedModel(["never"]))
+    words = "the conversation id is .*, expected a text that is not empty"
+    with pytest.raises(InputError, match=words):
+        await made.run("go", conversation_id=name)
+    async with open_runtime(made) as runtime:
+        unfit: Any
+        for unfit in (name, None):
+            with pytest.raises(InputError, match=words):
+                await runtime.start_run(unfit, "go")
+            with pytest.raises(InputError, match=words):
+                await runtime.status(unfit)
+            with pytest.raises(InputError, match=words):
+                runtime.subscribe(unfit)

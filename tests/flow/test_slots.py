@@ -1,8 +1,10 @@
 """Parallel tools share state: whoever ends first, the same calls give the same."""
 
+import operator
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
+import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from agentrt.agent.agent import Agent
 from agentrt.core.context import Context, Slot, fold_writes
 from agentrt.core.messages import ToolCall, ToolMessage
 from agentrt.filters.base import Filter, IterationCall, hook
+from agentrt.filters.tool_guard import tool_guard_filter
 from agentrt.testing import ScriptedModel, trio_property
 from agentrt.tools.base import ToolResult, tool
 
@@ -69,3 +72,18 @@ async def test_slots_fold_the_same_in_any_order_of_completion(
     history = await agent.history("c")
     results = [m.call_id for m in history if isinstance(m, ToolMessage)]
     assert results == [call.id for call in batch]
+
+
+def test_two_filters_that_fold_one_slot_in_different_ways_are_refused() -> None:
+    adding = Filter(name="adding", slots={"k": Slot(reduce=operator.add, init=1)})
+    growing = Filter(name="growing", slots={"k": Slot(reduce=operator.mul, init=1)})
+    words = "the filters 'adding' and 'growing' fold the slot 'k' in different ways"
+
+    def agent(filters: Sequence[Filter], own: Mapping[str, Slot]) -> Agent:
+        return Agent(model=ScriptedModel([]), filters=filters, slots=own)
+
+    with pytest.raises(ValueError, match=words):
+        agent([adding, growing], {})
+    agent([adding, growing], {"k": Slot(reduce=operator.add)})  # the agent's own wins
+    agent([adding, adding], {})
+    agent([tool_guard_filter(), tool_guard_filter()], {})

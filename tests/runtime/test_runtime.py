@@ -579,3 +579,20 @@ async def test_readers_see_the_arguments_that_a_person_put_in() -> None:
     assert isinstance(resync, e.Resync)
     assert list(resync.messages) == list(history)
     assert [c.arguments["name"] for c in tool_calls_of(history[1])] == ["x", "z"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_threads": 0}, "max_threads is 0, expected 1 or more"),
+        ({"idle_seconds": -1}, "idle_seconds is -1, expected 0 or more"),
+        ({"agents": []}, "agent"),
+    ],
+)
+async def test_a_runtime_that_cannot_be_is_refused_plainly(
+    options: dict[str, Any], words: str
+) -> None:
+    given = {"agents": Agent(model=ScriptedModel([])), **options}
+    with pytest.raises(ValueError, match=words):
+        async with open_runtime(**given):
+            pass
