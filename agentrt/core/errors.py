@@ -294,7 +294,7 @@ class SessionBusyError(SessionStateError):
         self.run_id = run_id
         super().__init__(
             f"conversation {conversation_id!r} is running {run_id!r}: wait for its "
-            "end, stop it, or start with on_busy='supersede'"
+            "end, or stop it (a runtime does with RunOptions(on_busy='supersede'))"
         )
 
 
@@ -308,7 +308,8 @@ class SessionPausedError(SessionStateError):
         open_ids = ", ".join(repr(interrupt.id) for interrupt in interrupts)
         super().__init__(
             f"conversation {conversation_id!r} waits for a person to answer "
-            f"{open_ids}: resume it, or start with discard_pause=True"
+            f"{open_ids}: resume it, or give its pause up (Agent.discard_pause, or "
+            "RunOptions(discard_pause=True) in a runtime)"
         )
 
 
