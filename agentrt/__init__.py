@@ -7,6 +7,7 @@ The names that most programs need. All else is in the packages beneath: a leaf, 
 from agentrt.agent.agent import DEFAULT_MAX_ITERATIONS, Agent
 from agentrt.agent.approval import Ruling, Verdict
 from agentrt.agent.approvers import Approval
+from agentrt.agent.client import ChatClient
 from agentrt.core.context import Context, Slot
 from agentrt.core.deadlines import Deadlines
 from agentrt.core.errors import (
@@ -67,6 +68,7 @@ __all__ = [
     "Approve",
     "AssistantMessage",
     "ChatCall",
+    "ChatClient",
     "Context",
     "Deadlines",
     "Decision",

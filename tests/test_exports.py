@@ -37,6 +37,7 @@ PROMISED = [
     "Retry",
     "Decision",
     "RetryPolicy",
+    "ChatClient",
     "FallbackModel",
     "ToolRegistry",
     "Context",

@@ -76,6 +76,8 @@ class ChatClient:
     Given the context of a tool call, it works for that tool: readers hear nothing of it
     and no iteration of the turn is spent; what it used counts in the turn.
 
+    Turn and iteration hooks of its filters wait for an agent: there are no turns here.
+
     Frozen, since its chains are compiled once: `with_filters` gives another one.
 
     Raises:

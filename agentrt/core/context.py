@@ -117,7 +117,8 @@ class Slot:
 
     reduce: Reducer
     init: Any = None
-    """What `reduce` gets first where the key has no value yet."""
+    """What `reduce` gets first where the key has no value yet. Nobody else sees it:
+    before the first write the key is not in a context's `values`."""
 
 
 @frozen(kw_only=True)

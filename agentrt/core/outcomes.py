@@ -76,6 +76,8 @@ class TurnCompleted:
     """The model's last message; None when a filter answered in its place."""
 
     usage: Sequence[Usage] = ()
+    """Of this run: what was used before a pause is in the outcome that paused."""
+
     calls: Sequence[CallRecord] = ()
     """Of this turn, in call order."""
 
