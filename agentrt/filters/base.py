@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import trio
-from attrs import define, evolve, field, frozen
+from attrs import Attribute, define, evolve, field, frozen
 
 from agentrt.core.chat import ChatRequest, ChatResponse, Delta
 from agentrt.core.context import Context, Slot
@@ -254,15 +254,27 @@ class TokenTransform(Protocol):
         ...
 
 
+def _is_hook(filter_: "Filter", attribute: "Attribute[Any]", value: Any) -> None:
+    if value is not None and (inspect.isasyncgenfunction(value) or not callable(value)):
+        raise TypeError(
+            f"the {attribute.name} hook of filter {filter_.name!r} is {value!r}: "
+            "expected an async generator with one `yield` under @hook"
+        )
+
+
 @frozen(kw_only=True)
 class Filter:
-    """A named set of hooks. Register filters in order: the first is the outermost."""
+    """A named set of hooks. Register filters in order: the first is the outermost.
+
+    Raises:
+        TypeError: a hook is none; most often `@hook` was forgotten.
+    """
 
     name: str
-    turn: Hook[TurnCall] | None = None
-    iteration: Hook[IterationCall] | None = None
-    chat: Hook[ChatCall] | None = None
-    tool: Hook[ToolUse] | None = None
+    turn: Hook[TurnCall] | None = field(default=None, validator=_is_hook)
+    iteration: Hook[IterationCall] | None = field(default=None, validator=_is_hook)
+    chat: Hook[ChatCall] | None = field(default=None, validator=_is_hook)
+    tool: Hook[ToolUse] | None = field(default=None, validator=_is_hook)
     tokens: Callable[[], TokenTransform] | None = None
     """Makes a new transform for each model stream."""
 

@@ -18,6 +18,7 @@ from agentrt.core.outcomes import TurnCancelled, TurnCompleted, TurnFailed, Turn
 from agentrt.filters.base import (
     UNSET,
     Call,
+    Filter,
     Hook,
     TokenChain,
     TokenTransform,
@@ -334,6 +335,21 @@ class Timed:
         await trio.lowlevel.checkpoint()
         if error is None:
             self.call.response += "t"
+
+
+async def without_decorator(call: Any) -> AsyncIterator[None]:
+    yield
+
+
+@pytest.mark.parametrize("kind", ["turn", "iteration", "chat", "tool"])
+@pytest.mark.parametrize("wrong", [without_decorator, "no", 5])
+def test_what_is_no_hook_is_refused_with_its_filters_name(
+    kind: str, wrong: Any
+) -> None:
+    fields: dict[str, Any] = {kind: wrong}
+    words = f"the {kind} hook of filter 'mine' is .*under @hook"
+    with pytest.raises(TypeError, match=words):
+        Filter(name="mine", **fields)
 
 
 async def test_a_class_may_be_a_hook() -> None:
