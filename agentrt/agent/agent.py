@@ -20,6 +20,9 @@ from agentrt.agent.fields import (
     Occupied,
     all_slots,
     checked_input,
+    is_memory,
+    is_model,
+    is_pause_store,
     new_context,
     no_memory_filter,
     not_below_0,
@@ -34,21 +37,13 @@ from agentrt.agent.turn import TurnLedger
 from agentrt.agent.turn_stream import TurnStream, open_stream
 from agentrt.core.context import Context, Slot
 from agentrt.core.deadlines import Deadlines
-from agentrt.core.errors import (
-    SessionPausedError,
-)
+from agentrt.core.errors import SessionPausedError
 from agentrt.core.ids import new_id
 from agentrt.core.messages import Message, ToolCall, user_messages, with_edits
 from agentrt.core.options import TurnOptions
 from agentrt.core.outcomes import Decision, PauseSnapshot, TurnOutcome, TurnPaused
 from agentrt.events.types import EventSink
-from agentrt.filters.base import (
-    UNSET,
-    Filter,
-    Resumption,
-    TurnRequest,
-    Unset,
-)
+from agentrt.filters.base import UNSET, Filter, Resumption, TurnRequest, Unset
 from agentrt.filters.memory import memory_filter
 from agentrt.models.base import ChatModel
 from agentrt.scopes import finish
@@ -112,9 +107,10 @@ class Agent:
     Raises:
         ToolDefinitionError: a tool cannot work; names all that cannot.
         ValueError: `max_iterations` is below 0, or a filter is a memory filter.
+        TypeError: the model, a store or a policy is something else.
     """
 
-    model: ChatModel
+    model: ChatModel = field(validator=is_model)
     name: str = "default"
     description: str = ""
     system: str = ""
@@ -126,10 +122,10 @@ class Agent:
     filters: Sequence[Filter] = field(default=(), validator=no_memory_filter)
     """The first is the outermost, but for the memory, which is outside of all."""
 
-    memory: ChatMemory | None = field(factory=InMemoryChatMemory)
+    memory: ChatMemory | None = field(factory=InMemoryChatMemory, validator=is_memory)
     """Where histories are kept. None: each turn knows only itself."""
 
-    pauses: PauseStore = field(factory=InMemoryPauseStore)
+    pauses: PauseStore = field(factory=InMemoryPauseStore, validator=is_pause_store)
     approval: Approval = field(factory=Approval, converter=to_approval)
     """Rules on each call, beside the tool's own `sensitive`: a policy, several of them,
     or an `Approval` with all there is. The strictest wins."""

@@ -23,6 +23,9 @@ __all__ = [
     "all_slots",
     "checked_id",
     "checked_input",
+    "is_memory",
+    "is_model",
+    "is_pause_store",
     "new_context",
     "no_memory_filter",
     "not_below_0",
@@ -48,10 +51,14 @@ def to_approval(
             return value
         case None:
             return Approval()
-        case Sequence():
-            return Approval(policies=tuple(value))
+        case Sequence() if not isinstance(value, str):
+            policies = tuple(value)
         case _:
-            return Approval(policies=(value,))
+            policies = (value,)
+    for each in policies:
+        if not callable(each):
+            raise TypeError(f"approval has {each!r}, expected a policy: a function")
+    return Approval(policies=policies)
 
 
 def no_memory_filter(_: Any, __: Any, filters: Sequence[Filter]) -> None:
@@ -62,6 +69,31 @@ def no_memory_filter(_: Any, __: Any, filters: Sequence[Filter]) -> None:
                 f"filters has the memory filter {each.name!r}: an agent makes its own, "
                 "so hand the store in as memory=..."
             )
+
+
+def _has(*names: str, opener: str) -> Callable[[Any, Any, Any], None]:
+    """A validator: the value has what its contract asks for."""
+
+    def check(_: Any, attribute: "Attribute[Any]", value: Any) -> None:
+        missing = [name for name in names if not callable(getattr(value, name, None))]
+        if missing:
+            raise TypeError(
+                f"{attribute.name} is {value!r}, which has no {missing[0]!r} method: "
+                f"expected what `async with {opener}` gives, or one of your own"
+            )
+
+    return check
+
+
+is_model = _has("call", opener="open_model(...)")
+_is_store = _has("append", "history", "clear", opener="open_sqlite_stores(...)")
+is_pause_store = _has("save", "load", "take", opener="open_sqlite_stores(...)")
+
+
+def is_memory(agent: Any, attribute: "Attribute[Any]", value: Any) -> None:
+    """A validator."""
+    if value is not None:
+        _is_store(agent, attribute, value)
 
 
 def not_below_0(_: Any, attribute: "Attribute[int]", value: int) -> None:
@@ -89,7 +121,8 @@ def all_slots(filters: Sequence[Filter], own: Mapping[str, Slot]) -> Mapping[str
             if known != slot and owner.name != each.name and key not in own:
                 raise ValueError(
                     f"the filters {owner.name!r} and {each.name!r} fold the slot "
-                    f"{key!r} in different ways: give one of them another key"
+                    f"{key!r} in different ways: give one of them another key, or the "
+                    "agent a slot of its own for it"
                 )
     return {**{key: slot for key, (slot, _) in found.items()}, **own}
 

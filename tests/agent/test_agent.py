@@ -32,7 +32,9 @@ from agentrt.core.outcomes import (
     TurnPaused,
 )
 from agentrt.filters.base import Filter, ToolRequest, TurnCall, TurnRequest, hook
-from agentrt.stores.in_memory import InMemoryPauseStore
+from agentrt.models.catalog import open_model
+from agentrt.stores.in_memory import InMemoryChatMemory, InMemoryPauseStore
+from agentrt.stores.sqlite import open_sqlite_stores
 from agentrt.testing import Say, ScriptedModel, call
 from agentrt.tools.base import Tool, ToolResult, tool
 
@@ -400,3 +402,22 @@ async def test_a_resume_that_is_cut_gives_every_call_a_result(
         "a": "This call was cut: the run ended first. It may have had effects.",
         "b": "This call was denied by the user.",
     }
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"model": "openai/x"}, "model is 'openai/x', which has no 'call' method"),
+        ({"model": open_model("offline/demo")}, "`async with open_model"),
+        ({"memory": "x.db"}, "memory is 'x.db', which has no 'append' method"),
+        ({"memory": open_sqlite_stores("x.db")}, "`async with open_sqlite_stores"),
+        ({"pauses": InMemoryChatMemory()}, "which has no 'save' method"),
+        ({"approval": "always"}, "approval has 'always', expected a policy"),
+        ({"approval": [True]}, "approval has True, expected a policy"),
+    ],
+)
+def test_what_is_no_part_of_an_agent_is_refused(
+    wrong: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(TypeError, match=words):
+        Agent(**{"model": ScriptedModel([]), **wrong})
