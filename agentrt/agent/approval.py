@@ -182,6 +182,7 @@ def _strictness(ruling: Ruling) -> tuple[int, bool]:
 async def _ask_policy(
     policy: ApprovalPolicy, request: ToolRequest, context: Context
 ) -> Ruling:
+    failure: Exception | None = None
     try:
         ruling: Any = policy(request, context)
         if inspect.isawaitable(ruling):
@@ -190,7 +191,8 @@ async def _ask_policy(
             return ruling
         why = f"it gave {ruling!r}, expected a Ruling"
     except Exception as error:  # noqa: BLE001  a policy's failure must not allow a call
-        why = public_words(error)
-    logger.error("the approval policy for %r failed: %s", request.name, why)
+        failure, why = error, public_words(error)
+    words = "the approval policy for %r failed: %s"
+    logger.error(words, request.name, why, exc_info=failure)
     reason = f"the approval policy for {request.name!r} failed: {why}"
     return Ruling(Verdict.ASK, reason, may_remember=False)

@@ -183,13 +183,15 @@ def too_late(seconds: float | None) -> str:
 
 
 async def _ask(approver: Approver, question: Question) -> Decision | None:
+    failure: Exception | None = None
     try:
         decision = await approver(question)
     except Exception as error:  # noqa: BLE001  its failure must leave it to a person
-        why = public_words(error)
+        failure, why = error, public_words(error)
     else:
         if decision is None or isinstance(decision, get_args(Decision)):
             return decision
         why = f"it gave {decision!r}, expected a Decision or None"
-    logger.error("an approver of %r failed: %s", question.request.name, why)
+    words = "an approver of %r failed: %s"
+    logger.error(words, question.request.name, why, exc_info=failure)
     return None

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrt.agent.agent import Agent
 from agentrt.agent.approval import (
     Rule,
     Ruling,
@@ -16,10 +18,12 @@ from agentrt.agent.approval import (
     rules_policy,
     sensitive_policy,
 )
+from agentrt.agent.approvers import Approval
 from agentrt.core.context import Context
 from agentrt.core.messages import ToolCall
+from agentrt.core.outcomes import TurnPaused
 from agentrt.filters.base import ToolRequest
-from agentrt.testing import trio_property
+from agentrt.testing import ScriptedModel, call, trio_property
 from agentrt.tools.base import Tool, tool
 
 CONTEXT = Context(conversation_id="c")
@@ -124,3 +128,21 @@ def test_a_pattern_that_is_none_is_refused_by_name() -> None:
     words = r"the pattern for the argument 'path' is '\(': missing \)"
     with pytest.raises(ValueError, match=words):
         Rule(tool="read", arguments={"path": "("}, verdict=Verdict.FORBID)
+
+
+@pytest.mark.parametrize("kind", ["policy", "approver"])
+async def test_why_one_failed_is_in_the_log_and_not_told(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails(*_: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+        raise OSError("the secret host is down")
+
+    caplog.set_level(logging.ERROR, "agentrt")
+    approval: Any = Approval(approvers=[fails]) if kind == "approver" else fails
+    model = ScriptedModel([call("delete", id="a")])
+    made = Agent(model=model, tools=[delete], approval=approval)
+    outcome = await made.run("go")
+    assert isinstance(outcome, TurnPaused)
+    assert "secret" not in outcome.interrupts[0].reason
+    assert "OSError: the secret host is down" in caplog.text
