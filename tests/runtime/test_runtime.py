@@ -24,6 +24,7 @@ from agentrt.core.messages import UserMessage, tool_calls_of
 from agentrt.core.outcomes import (
     Approve,
     Deny,
+    PauseSnapshot,
     TurnCancelled,
     TurnCompleted,
     TurnFailed,
@@ -35,7 +36,7 @@ from agentrt.runtime.phases import Phase
 from agentrt.runtime.registry import AgentRegistry
 from agentrt.runtime.run import RunOptions
 from agentrt.runtime.runtime import Runtime, open_runtime
-from agentrt.stores.in_memory import InMemoryEventStore
+from agentrt.stores.in_memory import InMemoryEventStore, InMemoryPauseStore
 from agentrt.testing import (
     Say,
     ScriptedModel,
@@ -97,20 +98,18 @@ async def test_what_the_user_said_is_kept_when_the_run_is_stopped_at_once() -> N
 
 
 @define
-class Slow:
+class Slow(InMemoryPauseStore):
     """A pause store that takes its time."""
 
     gate: trio.Event = field(factory=trio.Event)
 
-    async def load(self, conversation_id: str) -> None:
+    async def load(self, conversation_id: str) -> PauseSnapshot | None:
         await self.gate.wait()
-
-    async def discard(self, conversation_id: str) -> None:
-        await trio.lowlevel.checkpoint()
+        return await super().load(conversation_id)
 
 
 async def test_a_start_that_is_cancelled_before_it_returns_starts_nothing() -> None:
-    slow: Any = Slow()
+    slow = Slow()
     store = RecordingStore()
     made = agent("hi", pauses=slow)
     async with no_leftovers(), open_runtime(made, events=store) as runtime:
@@ -256,7 +255,7 @@ async def test_a_closed_runtime_takes_no_more_runs() -> None:
 
 
 async def test_a_start_that_waits_while_the_runtime_closes_is_refused() -> None:
-    slow: Any = Slow()
+    slow = Slow()
     made = agent("hi", pauses=slow)
     raised: list[Exception] = []
 
