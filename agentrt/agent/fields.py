@@ -11,7 +11,8 @@ from agentrt.core.context import Context, Slot
 from agentrt.core.errors import InputError, SessionBusyError
 from agentrt.core.history import find_history_faults
 from agentrt.core.ids import new_id
-from agentrt.core.messages import Message
+from agentrt.core.messages import Message, UserMessage
+from agentrt.core.parts import Content
 from agentrt.events.types import EventSink
 from agentrt.filters.base import Filter
 from agentrt.stores.base import ChatMemory, whole_memory
@@ -157,12 +158,23 @@ def checked_input(messages: Sequence[Message]) -> Sequence[Message]:
     """Input that leaves the history valid.
 
     Raises:
-        InputError: a call in it has no result, or a result no call.
+        InputError: a call in it has no result, or a result no call, or what a user said
+            is empty, which vendors refuse.
     """
     faults = find_history_faults(messages)
     if faults:
         raise InputError(f"the input cannot be added to a history: {faults[0]}")
+    for each in messages:
+        if isinstance(each, UserMessage) and _is_empty(each.content):
+            raise InputError(
+                f"a user message of the input is {each.content!r}, expected words or "
+                "parts"
+            )
     return messages
+
+
+def _is_empty(content: Content) -> bool:
+    return not (content.strip() if isinstance(content, str) else content)
 
 
 @define

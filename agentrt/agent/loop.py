@@ -24,7 +24,7 @@ from agentrt.core import history
 from agentrt.core.chat import ChatRequest, ChatResponse
 from agentrt.core.context import STOP_KEY, Context
 from agentrt.core.deadlines import Deadlines
-from agentrt.core.errors import AgentRTError
+from agentrt.core.errors import AgentRTError, InputError
 from agentrt.core.ids import new_id
 from agentrt.core.messages import Message, ToolCall, ToolMessage, UserMessage
 from agentrt.core.options import DEFAULT_TURN_OPTIONS, TurnOptions
@@ -127,12 +127,14 @@ class Loop:
     ) -> NextIteration:
         """Answer the calls that an earlier turn left open; keep the new messages."""
         if self.memory is None:
+            _check_some(request.messages)
             return NextIteration(messages=request.messages)
         opening = _Opening(
             self.memory, self.calls.keeper, context, request.discarded, request.messages
         )
         # What the user said is kept, also if the turn is stopped right now.
         await finish(opening.save, what="keeping what the user said")
+        _check_some([*(opening.known or ()), *opening.messages])
         account.taken.of_history |= history.call_ids(opening.known or ())
         return NextIteration(messages=opening.messages)
 
@@ -230,6 +232,13 @@ def _options(request: TurnRequest, ledger: TurnLedger) -> TurnOptions:
         options = evolve(options, tool_choice=None)
     ledger.begun, ledger.options = True, options
     return options
+
+
+def _check_some(messages: Sequence[Message]) -> None:
+    if not messages:
+        raise InputError(
+            "the conversation is new and the input has no message: expected one or more"
+        )
 
 
 @define

@@ -15,7 +15,9 @@ from agentrt.core.context import Context, Slot
 from agentrt.core.converter import from_json, to_json
 from agentrt.core.errors import (
     AnswerError,
+    InputError,
     NotPausedError,
+    ServerError,
     SessionBusyError,
     SessionPausedError,
 )
@@ -33,6 +35,7 @@ from agentrt.core.outcomes import (
 )
 from agentrt.filters.base import Filter, ToolRequest, TurnCall, TurnRequest, hook
 from agentrt.models.catalog import open_model
+from agentrt.runtime.runtime import open_runtime
 from agentrt.stores.in_memory import InMemoryChatMemory, InMemoryPauseStore
 from agentrt.stores.sqlite import open_sqlite_stores
 from agentrt.testing import Say, ScriptedModel, call
@@ -421,3 +424,33 @@ def test_what_is_no_part_of_an_agent_is_refused(
 ) -> None:
     with pytest.raises(TypeError, match=words):
         Agent(**{"model": ScriptedModel([]), **wrong})
+
+
+@pytest.mark.parametrize("empty", ["", " \n", UserMessage(content=())])
+async def test_a_user_who_says_nothing_is_refused(empty: Any) -> None:
+    made = Agent(model=ScriptedModel(["never"]))
+    with pytest.raises(InputError, match="expected words or parts"):
+        await made.run(empty, conversation_id="c")
+    async with open_runtime(made) as runtime:
+        with pytest.raises(InputError, match="expected words or parts"):
+            await runtime.start_run("c", empty)
+    assert not await made.history("c")
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_a_conversation_begins_with_a_message(keeps: bool) -> None:
+    memory = InMemoryChatMemory() if keeps else None
+    made = Agent(model=ScriptedModel(["never"]), memory=memory)
+    outcome = await made.run([], conversation_id="c")
+    assert isinstance(outcome, TurnFailed)
+    assert outcome.code == "bad_request"
+    assert "the input has no message" in outcome.message
+    assert not await made.history("c")
+
+
+async def test_a_turn_that_failed_goes_on_without_another_message() -> None:
+    made = Agent(model=ScriptedModel([ServerError("down"), "here"]))
+    assert isinstance(await made.run("Hello?", conversation_id="c"), TurnFailed)
+    outcome = await made.run([], conversation_id="c")
+    assert isinstance(outcome, TurnCompleted)
+    assert [each.text for each in await made.history("c")] == ["Hello?", "here"]
