@@ -47,15 +47,16 @@ def to_approval(
     value: Approval | ApprovalPolicy | Sequence[ApprovalPolicy] | None,
 ) -> Approval:
     """A policy, several of them, or all there is, as an `Approval`."""
-    match value:
+    given: Any = value
+    match given:
         case Approval():
-            return value
+            return given
         case None:
             return Approval()
-        case Sequence() if not isinstance(value, str):
-            policies = tuple(value)
+        case Sequence() if not isinstance(given, str):
+            policies = tuple(given)
         case _:
-            policies = (value,)
+            policies = (given,)
     for each in policies:
         if not callable(each):
             raise TypeError(f"approval has {each!r}, expected a policy: a function")
