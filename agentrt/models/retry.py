@@ -41,6 +41,10 @@ class RetryPolicy:
             count = getattr(self, name)
             if count is not None and count < 0:
                 raise ValueError(f"{name} is {count}, expected 0 or more")
+        for name in ("base_seconds", "cap_seconds"):
+            seconds = getattr(self, name)
+            if not seconds >= 0:  # NaN is not
+                raise ValueError(f"{name} is {seconds}, expected 0 or more")
 
     def for_call(self, *, streams: bool) -> "RetryPolicy":
         """The policy of one call: how often it is retried, if it streams or not."""

@@ -1,7 +1,7 @@
 """One run: what its owner holds, how it is started, and what its ends come to."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import trio
 from attrs import define, field, frozen
@@ -16,16 +16,22 @@ from agentrt.runtime.registry import DEFAULT_AGENT
 
 __all__ = ["CLOSED", "DEFAULT_OPTIONS", "Run", "RunOptions"]
 
+OnBusy: TypeAlias = Literal["reject", "supersede"]
+
 
 @frozen(kw_only=True)
 class RunOptions:
-    """How one run differs from the next."""
+    """How one run differs from the next.
+
+    Raises:
+        ValueError: `on_busy` is another word, or the deadline not above 0.
+    """
 
     agent: str = DEFAULT_AGENT
     label: str = ""
     """The client's name for the run, echoed in its events; `stop` knows it too."""
 
-    on_busy: Literal["reject", "supersede"] = "reject"
+    on_busy: OnBusy = "reject"
     """While a run is in flight: refuse, or stop that one first."""
 
     discard_pause: bool = False
@@ -39,6 +45,12 @@ class RunOptions:
 
     values: Mapping[str, Any] = field(factory=dict)
     """For `context.values`, over the agent's own."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.on_busy not in get_args(OnBusy):
+            raise ValueError(
+                f"on_busy is {self.on_busy!r}, expected 'reject' or 'supersede'"
+            )
 
 
 CLOSED: Final = "the runtime was closed"

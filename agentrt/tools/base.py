@@ -79,6 +79,12 @@ class ToolRetry:
     initial_seconds: float = 0.2
     """Before the first retry; doubled before each one after it."""
 
+    def __attrs_post_init__(self) -> None:
+        for name in ("max_retries", "initial_seconds"):
+            value = getattr(self, name)
+            if not value >= 0:  # NaN is not
+                raise ValueError(f"{name} is {value}, expected 0 or more")
+
 
 @frozen(kw_only=True)
 class ToolHints:

@@ -1,7 +1,9 @@
 """When a failed call is sent again, and after how long."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import pytest
 import trio
 import trio.testing
 from attrs import define, field
@@ -167,3 +169,13 @@ async def test_a_wait_ends_when_it_is_cancelled(
         await call_with_retry(sender, policy=POLICY)
     assert scope.cancelled_caught
     assert trio.current_time() == sender.times[0] + 5
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["max_retries", "stream_retries", "empty_retries", "base_seconds", "cap_seconds"],
+)
+def test_a_policy_counts_and_waits_from_0_on(name: str) -> None:
+    wrong: dict[str, Any] = {name: -1}
+    with pytest.raises(ValueError, match=f"{name} is -1, expected 0 or more"):
+        RetryPolicy(**wrong)

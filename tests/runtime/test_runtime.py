@@ -595,3 +595,9 @@ async def test_a_runtime_that_cannot_be_is_refused_plainly(
     with pytest.raises(ValueError, match=words):
         async with open_runtime(**given):
             pass
+
+
+@pytest.mark.parametrize("word", ["supersed", "", None, True])
+def test_what_to_do_when_busy_is_one_of_two_words(word: Any) -> None:
+    with pytest.raises(ValueError, match="expected 'reject' or 'supersede'"):
+        RunOptions(on_busy=word)

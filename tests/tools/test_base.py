@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agentrt.core.context import Context
 from agentrt.core.errors import ToolDefinitionError
 from agentrt.core.parts import FilePart, NativePart, Part, TextPart
-from agentrt.tools.base import Tool, ToolResult, tool
+from agentrt.tools.base import Tool, ToolResult, ToolRetry, tool
 
 CONTEXT = Context(conversation_id="c")
 PART = TextPart(text="x")
@@ -116,3 +116,11 @@ def test_parts_are_content_in_whatever_holds_them(parts: list[Part]) -> None:
 def test_tags_of_a_tool_are_several_texts(tags: Any) -> None:
     with pytest.raises(ToolDefinitionError, match="expected a sequence of texts"):
         Tool(name="clock", tags=tags)
+
+
+@pytest.mark.parametrize("name", ["max_retries", "initial_seconds"])
+@pytest.mark.parametrize("value", [-1, float("nan")])
+def test_a_retry_counts_and_waits_from_0_on(name: str, value: float) -> None:
+    wrong: dict[str, Any] = {name: value}
+    with pytest.raises(ValueError, match=f"{name} is {value}, expected 0 or more"):
+        ToolRetry(**wrong)
