@@ -253,6 +253,7 @@ async def _quietly(
         emit = await manager.__aenter__()
         entered = True
     except Exception:
+        # Whoever watches must not change what is watched: here, and at its exit.
         logger.exception("the observer of subagent %r failed", subagent.name)
     failure: BaseException | None = None
     try:
